@@ -1,0 +1,46 @@
+"""Which model answers for which agent: looked up once, when the process starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from amoxi_py.config.settings import Settings
+from amoxi_py.declare.context import RunContext
+from amoxi_py.declare.definitions import AgentDefinition, Catalog
+from amoxi_py.models.lookup import resolve_model
+from amoxi_py.ports.chat_model import ChatModel
+
+
+class AgentModels:
+    """The models of all agents, by the agent's name."""
+
+    def __init__(self, by_agent: Mapping[str, ChatModel]) -> None:
+        self._by_agent = by_agent
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the models that are in use."""
+        return tuple(sorted({model.name for model in self._by_agent.values()}))
+
+    def model_for(self, agent: AgentDefinition, ctx: RunContext) -> ChatModel:
+        """Return the agent's model."""
+        return self._by_agent[agent.name]
+
+
+def find_models(catalog: Catalog, settings: Settings) -> AgentModels:
+    """Return the model of each agent: its own, else `ai.model`, else by the provider's key that is there.
+
+    Raises:
+        ConfigError: a model is unknown, or what it needs is missing.
+    """
+    found: dict[str, ChatModel] = {}
+    by_name: dict[str | None, ChatModel] = {}
+    for agent in catalog.agents.values():
+        wanted = agent.model if agent.model is not None else settings.ai.model
+        if wanted is None or isinstance(wanted, str):
+            if wanted not in by_name:
+                by_name[wanted] = resolve_model(wanted, settings.provider)
+            found[agent.name] = by_name[wanted]
+        else:
+            found[agent.name] = resolve_model(wanted, settings.provider)
+    return AgentModels(found)

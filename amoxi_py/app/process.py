@@ -1,0 +1,26 @@
+"""What a process of ours asks of the interpreter and the system, once, when it starts."""
+
+from __future__ import annotations
+
+import sys
+
+_SWITCH_INTERVAL_S = 0.0001
+
+
+def tune_process() -> None:
+    """Keep the event loop quick beside threads that compute, and allow as many sockets as the system does.
+
+    With the default switch interval a single computing tool holds the whole server back.
+    """
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    if sys.platform == "win32":
+        return
+    import resource  # it exists on POSIX systems only
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (ValueError, OSError):
+        pass  # macOS names a hard limit that it does not grant; the soft one stays

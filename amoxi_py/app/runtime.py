@@ -1,0 +1,154 @@
+"""One process's parts, made from settings and declarations, started and stopped as a whole."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from amoxi_py.app.declarations import read_declarations
+from amoxi_py.app.models import find_models
+from amoxi_py.app.process import tune_process
+from amoxi_py.app.store import make_store
+from amoxi_py.config.load import load_settings
+from amoxi_py.config.settings import Settings
+from amoxi_py.declare.definitions import Instances
+from amoxi_py.declare.injection import open_instances
+from amoxi_py.declare.scan import Declarations
+from amoxi_py.engine.engine import Engine
+from amoxi_py.engine.settings import EngineSettings
+
+log = logging.getLogger("amoxi_py.app")
+
+_LAST_MOMENTS_S = 1.5
+
+
+class Runtime:
+    """The store, the app's instances and the engine of one process; `stopped` when all of it has ended."""
+
+    def __init__(self, settings: Settings, declarations: Declarations, *, worker: bool | None = None) -> None:
+        self.settings = settings
+        self.declarations = declarations
+        self._models = find_models(declarations.catalog, settings)
+        self._instances = _LateInstances()
+        self._store = make_store(settings)
+        self._entered = AsyncExitStack()
+        self._handing_over: asyncio.Task[None] | None = None
+        self.stopped = False
+        engine_settings = engine_settings_of(settings)
+        self.engine = Engine(
+            store=self._store,
+            catalog=declarations.catalog,
+            instances=self._instances,
+            models=self._models,
+            settings=engine_settings if worker is None else replace(engine_settings, worker=worker),
+        )
+
+    async def start(self) -> None:
+        """Make the app's instances, open the store, and begin to execute runs."""
+        tune_process()
+        try:
+            self._instances.opened = await self._entered.enter_async_context(
+                open_instances(self.declarations.singletons, {})
+            )
+            await self.engine.start()
+        except BaseException:
+            await self._close()
+            raise
+        self._tell()
+
+    def begin_stop(self) -> None:
+        """Begin to hand the runs over, at once and in the background; call it on the event loop."""
+        if self._handing_over is None:
+            grace = self.settings.server.stop_grace_s
+            self._handing_over = asyncio.get_running_loop().create_task(self.engine.stop_working(grace))
+
+    async def stop(self) -> None:
+        """Hand the runs over, then close the store and the app's instances."""
+        self.begin_stop()
+        assert self._handing_over is not None
+        try:
+            await asyncio.wait_for(self._handing_over, self.settings.server.stop_grace_s + _LAST_MOMENTS_S)
+        except TimeoutError:
+            log.warning("some runs could not be handed over in time; they go on when this worker's lease expires")
+        await self._close()
+
+    async def secret(self, proposed: str) -> str:
+        """Return what signs the visitors' cookies: as set, else the one that the store keeps."""
+        given = self.settings.server.secret
+        return given.get_secret_value() if given is not None else await self._store.secret("visitor-cookie", proposed)
+
+    async def _close(self) -> None:
+        try:
+            await self.engine.stop()
+        finally:
+            await self._entered.aclose()
+            self.stopped = True
+
+    def _tell(self) -> None:
+        settings, engine = self.settings, self.engine
+        for warning in settings.warnings:
+            log.warning("%s", warning)
+        log.info("app %s, profile %s", settings.app_name, settings.profile)
+        log.info("agents: %s", ", ".join(sorted(engine.catalog.agents)) or "none")
+        log.info("store: %s", settings.store_folder)
+        log.info("models: %s", ", ".join(self._models.names) or "none")
+        if not engine.settings.worker:
+            log.info("this process executes no runs ('ai.runs.worker' is false)")
+        if "offline" in self._models.names and not settings.dev:
+            log.warning("the offline model answers: set 'ai.model', or the key of a provider such as OPENAI_API_KEY")
+
+
+class _LateInstances:
+    """The app's instances, which exist from the start of the process to its stop."""
+
+    opened: Instances | None = None
+
+    def get(self, kind: type[Any]) -> Any:
+        assert self.opened is not None, "the process has not started"
+        return self.opened.get(kind)
+
+
+def engine_settings_of(settings: Settings) -> EngineSettings:
+    """Return what the engine is told of the settings."""
+    ai = settings.ai
+    return EngineSettings(
+        worker=ai.runs.worker,
+        lease=ai.runs.lease_ms / 1000,
+        concurrency=ai.runs.concurrency,
+        parallel_calls=ai.runs.parallel_calls,
+        tool_threads=ai.tools.threads,
+        max_attempts=ai.runs.max_attempts,
+        on_busy=ai.runs.on_busy,
+        approvals_expire_after=ai.approvals.expire_after_s,
+        max_result=ai.tools.max_result_kb * 1024,
+        models_at_once=ai.models.concurrency,
+    )
+
+
+@asynccontextmanager
+async def open_runtime(
+    settings: Settings | None = None,
+    *,
+    package: str | None = None,
+    profile: str | None = None,
+    worker: bool | None = None,
+) -> AsyncIterator[Runtime]:
+    """Start the app of a folder without a web server, and stop it at the end.
+
+    Args:
+        settings: Of the app; read from the current folder by default.
+        package: Instead of the one that the settings name.
+        profile: Of the settings, when they are read here.
+        worker: Whether runs are executed, instead of what the settings say.
+    """
+    settings = settings or load_settings(profile=profile)
+    runtime = Runtime(settings, read_declarations(settings, package), worker=worker)
+    await runtime.start()
+    try:
+        yield runtime
+    finally:
+        await runtime.stop()

@@ -1,0 +1,109 @@
+"""`create_app`: the whole app behind the ASGI interface, for any server."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI
+
+from amoxi_py.app.declarations import read_declarations
+from amoxi_py.app.runtime import Runtime
+from amoxi_py.app.stopping import StopSignals
+from amoxi_py.config.load import load_settings
+from amoxi_py.config.settings import Settings
+from amoxi_py.surfaces.http.app import build_http
+from amoxi_py.surfaces.http.door import Door
+from amoxi_py.surfaces.http.settings import HttpSettings
+
+
+class Serving:
+    """The life of one web process, from the server's start to its stop; it is `app.state.amoxi`.
+
+    Attributes:
+        runtime: The process's parts.
+        door: The HTTP door.
+        failure: Why the start failed, or None.
+        on_ready: Called when the process takes traffic.
+        on_stop: Called in the first signal's handler with the grace in seconds.
+    """
+
+    def __init__(self, runtime: Runtime, door: Door) -> None:
+        self.runtime = runtime
+        self.door = door
+        self.failure: BaseException | None = None
+        self.on_ready: Callable[[], None] | None = None
+        self.on_stop: Callable[[float], None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def settings(self) -> Settings:
+        """What the operator has set."""
+        return self.runtime.settings
+
+    @asynccontextmanager
+    async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
+        """Start all parts, and stop them when the server ends or a signal says that it will."""
+        self._loop = asyncio.get_running_loop()
+        signals = StopSignals(self._on_signal)
+        try:
+            await self.runtime.start()
+            secret = await self.runtime.secret(secrets.token_hex(32))
+        except BaseException as error:
+            self.failure = error
+            raise
+        self.door.open(self.runtime.engine, secret.encode())
+        signals.install()
+        if self.on_ready is not None:
+            self.on_ready()
+        try:
+            yield
+        finally:
+            self.door.closing.set()
+            await self.runtime.stop()
+            signals.restore()
+
+    def _on_signal(self) -> None:
+        assert self._loop is not None
+        if self.on_stop is not None:
+            self.on_stop(self.settings.server.stop_grace_s)
+        self.door.closing.set()
+        self._loop.call_soon_threadsafe(self.runtime.begin_stop)
+
+
+def create_app(settings: Settings | None = None, *, package: str | None = None, profile: str | None = None) -> FastAPI:
+    """Return the app of the current folder for any ASGI server; its lifespan starts the worker too.
+
+    Args:
+        settings: Of the app; read from the current folder by default.
+        package: Instead of the one that the settings name.
+        profile: Of the settings, when they are read here: `dev`, `production` or another.
+
+    Raises:
+        ConfigError: settings are unknown or bad.
+        DeclarationError: declarations cannot work, or a module of the app's own package called this.
+    """
+    settings = settings or load_settings(profile=profile)
+    declarations = read_declarations(settings, package)
+    door = Door(http_settings_of(settings))
+    serving = Serving(Runtime(settings, declarations), door)
+    app = build_http(door, title=settings.app_name, version=version("amoxi-py"), lifespan=serving.lifespan)
+    app.state.amoxi = serving
+    for configure in declarations.configure:
+        configure(app)
+    return app
+
+
+def http_settings_of(settings: Settings) -> HttpSettings:
+    """Return what the HTTP surface is told of the settings."""
+    return HttpSettings(
+        callers={caller.name: caller.digests for caller in settings.callers if caller.door == "api"},
+        anonymous=settings.anonymous,
+        prefix=settings.ai.http.prefix or "",
+        public_url=settings.server.public_url,
+        cors_origins=settings.server.cors_origins,
+        docs=settings.dev,
+    )

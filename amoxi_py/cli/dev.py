@@ -1,0 +1,63 @@
+"""`amoxi dev`: the app on a developer's machine, started again on each save."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from amoxi_py.cli.address import bind, port_of, url_of
+from amoxi_py.cli.serving import serve_as_child
+from amoxi_py.cli.supervisor import Supervisor
+from amoxi_py.config.load import SETTINGS_FILE, load_settings
+from amoxi_py.config.settings import DEV, Settings
+
+
+@click.command()
+@click.option("--host", help="Listen here instead of 'server.host'.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Listen here instead of 'server.port'.")
+@click.option("--no-reload", is_flag=True, help="Do not start again on each save.")
+def dev(host: str | None, port: int | None, no_reload: bool) -> None:
+    """Run the app of the current folder for development.
+
+    The profile is dev: visitors need no token, .env is read, /docs exists. Without a key of a model provider the
+    offline model answers.
+    """
+    settings = load_settings(profile=DEV)
+    listener = bind(host or settings.server.host, settings.server.port if port is None else port)
+    os.environ["SERVER_PORT"] = str(port_of(listener))
+    supervisor = Supervisor(
+        1,
+        serve_as_child,
+        (listener, DEV),
+        greeting=f"{settings.app_name} is ready: {url_of(listener)}",
+        grace=settings.server.stop_grace_s,
+    )
+    changes = None if no_reload else _changes(settings)
+    sys.exit(supervisor.run(changes))
+
+
+def _changes(settings: Settings) -> Iterator[bool]:
+    """Say again and again, about four times a second, whether a file of the app or of its settings was saved."""
+    from watchfiles import watch
+
+    package = settings.folder / settings.app.package.split(".")[0]
+    before = _settings_files(settings.folder)
+    for changed in watch(
+        package if package.is_dir() else settings.folder,
+        yield_on_timeout=True,
+        rust_timeout=250,
+        step=50,
+        raise_interrupt=False,
+    ):
+        now = _settings_files(settings.folder)
+        yield bool(changed) or now != before
+        before = now
+
+
+def _settings_files(folder: Path) -> dict[str, int]:
+    files = [*folder.glob(SETTINGS_FILE.replace(".json", "*.json")), *folder.glob(".env")]
+    return {file.name: file.stat().st_mtime_ns for file in files if file.exists()}

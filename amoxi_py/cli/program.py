@@ -1,0 +1,70 @@
+"""The `amoxi` program: which commands there are, and what a mistake of the operator or developer looks like."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from amoxi_py.cli.leaving import leave_on_signal
+
+_COMMANDS = {
+    "dev": "Run the app for development: reload on save, no key needed.",
+    "start": "Run the app in production, one process a core.",
+    "worker": "Execute runs without serving the web.",
+    "migrate": "Bring the store up to date.",
+}
+
+
+class _LazyCommands(click.Group):
+    """Commands that are imported when they are called; their help is known without that."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module = importlib.import_module(f"amoxi_py.cli.{cmd_name}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        from amoxi_py.errors import AmoxiError  # help and version get along without it
+
+        try:
+            return super().invoke(ctx)
+        except AmoxiError as error:
+            print(f"amoxi: {error}", file=sys.stderr)
+            sys.exit(1)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+def _print_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from importlib.metadata import version
+
+        click.echo(f"amoxi {version('amoxi-py')}")
+        ctx.exit()
+
+
+@click.group(cls=_LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Show the version."
+)
+def program() -> None:
+    """Agents whose work survives crashes and whose side effects do not happen twice.
+
+    Run it in an app's folder, the one with application.json.
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the program and exit: 0 for success, 1 for a mistake that stops it, 2 for a wrong use."""
+    leave_on_signal()
+    program(args=arguments, prog_name="amoxi")

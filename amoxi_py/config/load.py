@@ -1,0 +1,183 @@
+"""Joining the sources of settings, later ones win, and checking the whole before anything starts."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from amoxi_py.config.callers import is_caller_variable, read_callers
+from amoxi_py.config.sections import Sections, known_keys, variable_of
+from amoxi_py.config.settings import PRODUCTION, Settings
+from amoxi_py.config.sources import (
+    FILE,
+    Found,
+    process_environment,
+    read_settings_file,
+    read_variables,
+    resolve_secret_file,
+)
+from amoxi_py.errors import ConfigError
+
+SETTINGS_FILE = "application.json"
+PROFILE_VARIABLE = "AMOXI_PROFILE"
+PROVIDER_VARIABLES = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL", "DATABASE_URL")
+
+_PROFILE = re.compile(r"[a-z0-9][a-z0-9-]*")
+_NOT_BUILT: tuple[tuple[str, str, str], ...] = (
+    ("ai.store.type", "postgres", "the PostgreSQL store"),
+    ("ai.mcp.enabled", "True", "MCP"),
+    ("ai.mcp.approvals", "wait", "MCP"),
+    ("ai.a2a.enabled", "True", "A2A"),
+    ("ai.retention.days", "", "retention"),
+    ("ai.runs.max-in-flight", "limited", "the admission gate"),
+)
+_SECRET_KEYS = {"server.secret", "ai.store.listen-url"}
+
+
+def load_settings(
+    folder: Path | None = None, *, profile: str | None = None, environ: Mapping[str, str] | None = None
+) -> Settings:
+    """Read all settings of the app in `folder`.
+
+    Args:
+        folder: Where `application.json` is; the current directory by default.
+        profile: `dev`, `production` or another; by default what `AMOXI_PROFILE` says, else `production`.
+        environ: The environment; this process's own by default.
+
+    Raises:
+        ConfigError: a key is unknown or a value bad; all mistakes at once, and no secret in any of them.
+    """
+    folder = (folder or Path.cwd()).resolve()
+    environ = process_environment() if environ is None else environ
+    profile = profile or environ.get(PROFILE_VARIABLE) or PRODUCTION
+    if not _PROFILE.fullmatch(profile):
+        raise ConfigError(f"{PROFILE_VARIABLE} is {profile!r}: use lower-case letters, digits and `-`, such as 'dev'")
+    keys = known_keys()
+    found, problems = _read_files(folder, profile, keys)
+    variables = read_variables(folder, profile, environ)
+    found |= _from_variables(keys, variables, problems)
+    sections = _validate(found, problems)
+    provider = {name: text for name in PROVIDER_VARIABLES if (text := _text(name, variables, problems))}
+    callers, caller_problems = read_callers(_caller_tokens(variables, problems))
+    problems += caller_problems
+    if sections is not None:
+        problems += _not_built(sections, found)
+    if problems or sections is None:
+        raise ConfigError(*problems)
+    return Settings(
+        profile=profile,
+        folder=folder,
+        app=sections.app,
+        server=sections.server,
+        ai=sections.ai,
+        log=sections.log,
+        callers=callers,
+        provider=provider,
+        sources={key: found[key].source for key in keys if key in found},
+        warnings=tuple(_unknown_variables(keys, variables)),
+    )
+
+
+def _read_files(folder: Path, profile: str, keys: tuple[str, ...]) -> tuple[dict[str, Found], list[str]]:
+    found: dict[str, Found] = {}
+    problems: list[str] = []
+    for name in (SETTINGS_FILE, SETTINGS_FILE.replace(".json", f"-{profile}.json")):
+        values, wrong = read_settings_file(folder / name)
+        problems += wrong
+        for key, value in values.items():
+            if key in keys:
+                found[key] = value
+            else:
+                problems.append(f"{key!r} in {name} is no setting{_nearest(key, keys)}")
+    return found, problems
+
+
+def _from_variables(keys: tuple[str, ...], variables: Mapping[str, Found], problems: list[str]) -> dict[str, Found]:
+    found: dict[str, Found] = {}
+    if "PORT" in variables:
+        found["server.port"] = variables["PORT"]
+    for key in keys:
+        value = resolve_secret_file(variable_of(key), variables, problems)
+        if value is not None:
+            found[key] = value
+    return found
+
+
+def _text(variable: str, variables: Mapping[str, Found], problems: list[str]) -> str:
+    found = resolve_secret_file(variable, variables, problems)
+    return "" if found is None else str(found.value).strip()
+
+
+def _caller_tokens(variables: Mapping[str, Found], problems: list[str]) -> dict[str, str]:
+    names = {name.removesuffix(FILE) for name in variables if is_caller_variable(name.removesuffix(FILE))}
+    return {name: text for name in sorted(names) if (text := _text(name, variables, problems))}
+
+
+def _validate(found: Mapping[str, Found], problems: list[str]) -> Sections | None:
+    nested: dict[str, Any] = {}
+    for key, value in found.items():
+        *path, last = key.split(".")
+        section = nested
+        for name in path:
+            section = section.setdefault(name, {})
+        section[last] = value.value
+    try:
+        return Sections.model_validate(nested)
+    except ValidationError as error:
+        reported = set()
+        for mistake in error.errors(include_url=False, include_context=False):
+            key = _key_of(mistake["loc"], found)
+            if key not in reported:
+                reported.add(key)
+                problems.append(_bad_value(key, found[key], mistake["msg"]))
+        return None
+
+
+def _key_of(location: tuple[int | str, ...], found: Mapping[str, Found]) -> str:
+    path = [str(part) for part in location]
+    return next(key for end in range(len(path), 0, -1) if (key := ".".join(path[:end])) in found)
+
+
+def _bad_value(key: str, found: Found, message: str) -> str:
+    shown = "its value (not shown)" if key in _SECRET_KEYS else repr(found.value)
+    reason = (
+        message.removeprefix("Value error, ").replace("Input should", "it should").replace("String should", "it should")
+    )
+    return f"{key!r} from {found.source} is {shown}: {reason[:1].lower()}{reason[1:]}"
+
+
+def _not_built(sections: Sections, found: Mapping[str, Found]) -> list[str]:
+    ai = sections.ai
+    values = {
+        "ai.store.type": ai.store.type,
+        "ai.mcp.enabled": str(ai.mcp.enabled),
+        "ai.mcp.approvals": ai.mcp.approvals,
+        "ai.a2a.enabled": str(ai.a2a.enabled),
+        "ai.retention.days": "" if ai.retention.days is not None else "never",
+        "ai.runs.max-in-flight": "limited" if ai.runs.max_in_flight else "off",
+    }
+    return [
+        f"{key!r} from {found[key].source} asks for {what}, which is not in this version: take it out"
+        for key, value, what in _NOT_BUILT
+        if values[key] == value
+    ]
+
+
+def _unknown_variables(keys: Iterable[str], variables: Mapping[str, Found]) -> list[str]:
+    known = [variable_of(key) for key in keys]
+    warnings = []
+    for name in sorted(variables):
+        plain = name.removesuffix(FILE)
+        if name.startswith("AI_") and plain not in known and not is_caller_variable(plain):
+            warnings.append(f"the variable {name!r} is no setting{_nearest(name, known)}")
+    return warnings
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else "; docs/settings.md lists them all"

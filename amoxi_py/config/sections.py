@@ -1,0 +1,183 @@
+"""All that can be set, as frozen sections; a key is the path of its field, with `-` for `_`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+
+
+def _list_of_texts(value: Any) -> Any:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _no_flag(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("a number is needed, not true or false")
+    return value
+
+
+def _long_enough(secret: SecretStr) -> SecretStr:
+    if len(secret.get_secret_value()) < 16:
+        raise ValueError("use at least 16 characters")
+    return secret
+
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(_list_of_texts)]
+Whole = Annotated[int, BeforeValidator(_no_flag)]
+Seconds = Annotated[float, BeforeValidator(_no_flag), Field(ge=0, allow_inf_nan=False)]
+
+
+class Section(BaseModel):
+    """A group of settings; it is never changed, and knows no other key than its fields."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=lambda name: name.replace("_", "-"), hide_input_in_errors=True
+    )
+
+
+class AppSection(Section):
+    """The app: its package beside `application.json`, and its name (default: the folder's)."""
+
+    package: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")] = "app"
+    name: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+
+
+class ServerSection(Section):
+    """Where the server listens, and how it stops; `secret` signs the visitor cookie."""
+
+    host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
+    port: Annotated[Whole, Field(ge=0, le=65535)] = 8080
+    public_url: Annotated[str, Field(pattern=r"^https?://[^/\s]+(/\S*)?$")] | None = None
+    secret: Annotated[SecretStr, AfterValidator(_long_enough)] | None = None
+    stop_grace_s: Annotated[Seconds, Field(le=3600)] = 20.0
+    trusted_proxies: Texts = ()
+    cors_origins: Texts = ()
+
+
+class StoreSection(Section):
+    """Where runs are kept."""
+
+    type: Literal["file", "postgres"] = "file"
+    path: Annotated[str, Field(min_length=1)] = "data/ai"
+    schema_: Annotated[str, Field(alias="schema", pattern=r"^[a-z_][a-z0-9_]{0,62}$")] = "amoxi"
+    listen_url: SecretStr | None = None
+
+
+class RunsSection(Section):
+    """How runs are executed."""
+
+    worker: bool = True
+    concurrency: Annotated[Whole, Field(ge=1)] = 2000
+    parallel_calls: Annotated[Whole, Field(ge=1)] = 8
+    lease_ms: Annotated[Whole, Field(ge=500)] = 30_000
+    max_attempts: Annotated[Whole, Field(ge=1)] = 5
+    max_in_flight: Annotated[Whole, Field(ge=0)] = 0
+    on_busy: Literal["replace", "queue", "reject"] = "replace"
+
+
+class ToolsSection(Section):
+    """Threads for sync tools, and the largest result that a model gets."""
+
+    threads: Annotated[Whole, Field(ge=1)] = 64
+    max_result_kb: Annotated[Whole, Field(ge=1)] = 64
+
+
+class ModelsSection(Section):
+    """Requests to the provider at once in one process; 0 for no limit."""
+
+    concurrency: Annotated[Whole, Field(ge=0)] = 0
+
+
+class FilesSection(Section):
+    """The largest file."""
+
+    max_mb: Annotated[Whole, Field(ge=1)] = 25
+
+
+class ConversationsSection(Section):
+    """How long an idle conversation stays in memory."""
+
+    ttl_s: Seconds = 300.0
+
+
+class RetentionSection(Section):
+    """Days after which what has ended is deleted; None for never."""
+
+    days: Annotated[Whole, Field(ge=1)] | None = None
+
+
+class ApprovalsSection(Section):
+    """Seconds after which an undecided approval expires; None for never."""
+
+    expire_after_s: Annotated[Seconds, Field(gt=0)] | None = None
+
+
+class HttpSection(Section):
+    """The HTTP surface; `anonymous` None means: in dev only."""
+
+    anonymous: bool | None = None
+    prefix: Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)+$")] | None = None
+
+
+class McpSection(Section):
+    """The MCP surface."""
+
+    enabled: bool = False
+    approvals: Literal["decline", "wait"] = "decline"
+
+
+class A2aSection(Section):
+    """The A2A surface."""
+
+    enabled: bool = False
+
+
+class AiSection(Section):
+    """Agents, their models and their runs."""
+
+    model: Annotated[str, Field(min_length=1)] | None = None
+    store: StoreSection = StoreSection()
+    runs: RunsSection = RunsSection()
+    tools: ToolsSection = ToolsSection()
+    models: ModelsSection = ModelsSection()
+    files: FilesSection = FilesSection()
+    conversations: ConversationsSection = ConversationsSection()
+    retention: RetentionSection = RetentionSection()
+    approvals: ApprovalsSection = ApprovalsSection()
+    http: HttpSection = HttpSection()
+    mcp: McpSection = McpSection()
+    a2a: A2aSection = A2aSection()
+
+
+class LogSection(Section):
+    """What is logged, and how; `format` None means: text in dev, else json."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["text", "json"] | None = None
+
+
+class Sections(Section):
+    """All sections."""
+
+    app: AppSection = AppSection()
+    server: ServerSection = ServerSection()
+    ai: AiSection = AiSection()
+    log: LogSection = LogSection()
+
+
+def known_keys(section: type[Section] = Sections, prefix: str = "") -> tuple[str, ...]:
+    """Return every key that can be set, such as `ai.runs.lease-ms`."""
+    keys: list[str] = []
+    for field in section.model_fields.values():
+        key = prefix + str(field.alias)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            keys += known_keys(field.annotation, key + ".")
+        else:
+            keys.append(key)
+    return tuple(keys)
+
+
+def variable_of(key: str) -> str:
+    """Return the environment variable of a key: `ai.runs.lease-ms` is `AI_RUNS_LEASE_MS`."""
+    return key.upper().replace(".", "_").replace("-", "_")

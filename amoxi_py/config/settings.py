@@ -1,0 +1,65 @@
+"""The settings of one process, after all sources were joined and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from amoxi_py.config.callers import Caller
+from amoxi_py.config.sections import AiSection, AppSection, LogSection, ServerSection
+
+DEV = "dev"
+PRODUCTION = "production"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What an operator has set.
+
+    Attributes:
+        profile: `dev`, `production`, or a name of the operator's own.
+        folder: The app's folder: where `application.json` is; paths in settings are relative to it.
+        app, server, ai, log: The sections, one field a key.
+        callers: Programs that may call, by door.
+        provider: Addresses and keys of providers and databases by variable, such as `OPENAI_API_KEY`.
+        sources: Where each key that was set got its value: a file's name or a variable.
+        warnings: What looks like a mistake but stops nothing.
+    """
+
+    profile: str
+    folder: Path
+    app: AppSection
+    server: ServerSection
+    ai: AiSection
+    log: LogSection
+    callers: tuple[Caller, ...] = ()
+    provider: Mapping[str, str] = field(default_factory=dict, repr=False)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def dev(self) -> bool:
+        """Whether this is a developer's own machine."""
+        return self.profile == DEV
+
+    @property
+    def app_name(self) -> str:
+        """The app's name: as set, else its folder's."""
+        return self.app.name or self.folder.name or "app"
+
+    @property
+    def anonymous(self) -> bool:
+        """Whether visitors without a token are let in."""
+        return self.dev if self.ai.http.anonymous is None else self.ai.http.anonymous
+
+    @property
+    def log_format(self) -> Literal["text", "json"]:
+        """How log lines are written."""
+        return self.log.format or ("text" if self.dev else "json")
+
+    @property
+    def store_folder(self) -> Path:
+        """Where the embedded store's files are."""
+        return self.folder / self.ai.store.path

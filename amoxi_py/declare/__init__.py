@@ -1,0 +1,1 @@
+"""From Python functions and classes to frozen definitions: signature, docstring, schema, injected things, scan."""

@@ -1,0 +1,71 @@
+"""`@agent`: declares a class as an agent; the class itself stays as it was."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, overload
+
+from amoxi_py.declare.marks import LocalNames, local_names, set_mark
+from amoxi_py.domain.principal import Principal
+
+C = TypeVar("C", bound=type[Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentMark:
+    """The options of an agent as they were written; they are checked when the app is built."""
+
+    tools: Sequence[Any] = ()
+    model: Any = None
+    model_options: Mapping[str, Any] | None = None
+    description: str | None = None
+    max_turns: int = 20
+    on_busy: Literal["replace", "queue", "reject"] | None = None
+    expose: bool = True
+    allow: Callable[[Principal], bool] | None = None
+    names: LocalNames
+
+
+@overload
+def agent(cls: C, /) -> C: ...
+@overload
+def agent(
+    *,
+    tools: Sequence[Any] = (),
+    model: Any = None,
+    model_options: Mapping[str, Any] | None = None,
+    description: str | None = None,
+    max_turns: int = 20,
+    on_busy: Literal["replace", "queue", "reject"] | None = None,
+    expose: bool = True,
+    allow: Callable[[Principal], bool] | None = None,
+) -> Callable[[C], C]: ...
+def agent(cls: Any = None, /, **options: Any) -> Any:
+    """Make a class an agent, under its name in kebab-case.
+
+    It is told its docstring, or what its method `instructions(self, ctx)` returns, asked once per run.
+
+    Args:
+        cls: The class, when there are no options.
+        options: What the second form takes:
+            `tools`: classes with tools, functions, single methods.
+            `model`: `"anthropic:<model>"`, `"openai:<model>"`, `"offline"`, a ChatModel, a list of them to fall back
+            along, or a function of the `RunContext`; default the setting.
+            `model_options`: such as temperature, passed on.
+            `description`: for lists and for other agents; default the docstring's first paragraph.
+            `max_turns`: the most model replies in one run.
+            `on_busy`: what a second message does: `replace`, `queue` or `reject`; default the setting.
+            `expose`: False makes an inner agent that no door shows.
+            `allow`: `(principal) -> bool`; for others the agent does not exist.
+    """
+    if cls is not None and options:
+        raise TypeError("@agent takes either a class or options")
+    mark = AgentMark(names=local_names(sys._getframe(1)), **options)
+
+    def decorate(cls: C) -> C:
+        set_mark(cls, mark, "agent")
+        return cls
+
+    return decorate if cls is None else decorate(cls)

@@ -1,0 +1,114 @@
+"""From a class that is marked as an agent to its frozen `AgentDefinition`, with every mistake noted."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from amoxi_py.declare.agent import AgentMark
+from amoxi_py.declare.callables import as_async, is_generator
+from amoxi_py.declare.callee import Callee, callee_in_class
+from amoxi_py.declare.context import RunContext
+from amoxi_py.declare.definitions import AgentDefinition, Instances, ToolDefinition
+from amoxi_py.declare.docstring import first_paragraph
+from amoxi_py.declare.mistakes import Mistakes
+from amoxi_py.declare.tool_definition import check_allow, check_flag
+
+_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_LONGEST_NAME = 60  # `ask_<name>` is a tool's name of 64 at most
+_ON_BUSY = (None, "replace", "queue", "reject")
+
+Instructions = str | Callable[[Instances, RunContext], Awaitable[str]]
+
+
+def agent_name(cls: type[Any]) -> str:
+    """Return the name on the wire: `SupportAgent` is `support-agent`."""
+    return _WORDS.sub("-", cls.__name__).replace("_", "-").strip("-").lower()
+
+
+def agent_where(cls: type[Any]) -> str:
+    """Return how messages name an agent."""
+    return f"{cls.__module__}: agent {agent_name(cls)!r}"
+
+
+def has_instructions_method(cls: type[Any]) -> bool:
+    """Whether an instance is needed, to ask it for its instructions."""
+    return callable(getattr(cls, "instructions", None))
+
+
+def define_agent(
+    cls: type[Any], mark: AgentMark, tools: tuple[ToolDefinition, ...], mistakes: Mistakes
+) -> AgentDefinition:
+    """Return the definition; when mistakes were noted it is not fit for use, but its name is right."""
+    name, where = agent_name(cls), agent_where(cls)
+    if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
+        mistakes.add(
+            where, f"a name on the wire has ASCII letters, digits and `-`, up to {_LONGEST_NAME}; rename the class"
+        )
+    _check_options(mark, where, mistakes)
+    docstring = inspect.cleandoc(cls.__doc__ or "").strip()
+    described = mark.description if isinstance(mark.description, str) else ""
+    return AgentDefinition(
+        name=name,
+        description=described or first_paragraph(docstring),
+        instructions=_instructions(cls, docstring, where, mistakes),
+        tools=tools,
+        where=f"{cls.__module__}.{cls.__qualname__}",
+        model=mark.model,
+        model_options=dict(mark.model_options) if isinstance(mark.model_options, Mapping) else {},
+        max_turns=mark.max_turns,
+        on_busy=mark.on_busy,
+        expose=mark.expose,
+        allow=mark.allow,
+    )
+
+
+def _check_options(mark: AgentMark, where: str, mistakes: Mistakes) -> None:
+    check_flag("expose", mark.expose, where, mistakes)
+    check_allow(mark.allow, where, mistakes)
+    if isinstance(mark.max_turns, bool) or not isinstance(mark.max_turns, int) or mark.max_turns < 1:
+        mistakes.add(where, f"`max_turns={mark.max_turns!r}` must be a whole number from 1 up")
+    if mark.on_busy not in _ON_BUSY:
+        mistakes.add(where, f"`on_busy={mark.on_busy!r}` must be 'replace', 'queue' or 'reject'")
+    if mark.description is not None and not isinstance(mark.description, str):
+        mistakes.add(where, f"`description={mark.description!r}` must be text")
+    if mark.model_options is not None and not isinstance(mark.model_options, Mapping):
+        mistakes.add(where, f"`model_options={mark.model_options!r}` must be a dict, such as {{'temperature': 0.2}}")
+    if isinstance(mark.model, (list, tuple, str)) and not all(
+        mark.model if not isinstance(mark.model, str) else [mark.model]
+    ):
+        mistakes.add(where, f"`model={mark.model!r}` has an empty name; leave it out to take the setting's")
+    elif isinstance(mark.model, (list, tuple)) and not mark.model:
+        mistakes.add(where, "`model=[]` names no model; leave it out to take the setting's")
+
+
+def _instructions(cls: type[Any], docstring: str, where: str, mistakes: Mistakes) -> Instructions:
+    if not has_instructions_method(cls):
+        if hasattr(cls, "instructions"):
+            mistakes.add(
+                where, "`instructions` must be a method `instructions(self, ctx)`; a fixed text is the docstring"
+            )
+        elif not docstring:
+            mistakes.add(where, "it has no instructions; write a docstring, or a method `instructions(self, ctx)`")
+        return docstring
+    callee = callee_in_class(cls, "instructions")
+    parameters = list(inspect.signature(callee.function).parameters.values())[1 if callee.owner else 0 :]
+    required = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if len(required) > 1 or is_generator(callee.function):
+        mistakes.add(where, "the method `instructions` takes the context and nothing else, and returns text")
+    return _asker(callee, parameters[0].name if parameters else None, where)
+
+
+def _asker(callee: Callee, context: str | None, where: str) -> Callable[[Instances, RunContext], Awaitable[str]]:
+    run = as_async(callee.function)
+
+    async def ask(instances: Instances, ctx: RunContext) -> str:
+        text = await run(ctx, callee.bind(instances), {} if context is None else {context: ctx})
+        if not isinstance(text, str):
+            raise TypeError(f"{where}: `instructions` returned {type(text).__qualname__!r}, not text")
+        return text
+
+    return ask

@@ -1,0 +1,232 @@
+"""From declared things to the app's catalog: finds every tool and agent among them, and lists all mistakes at once."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from types import MethodType
+from typing import Any
+
+from amoxi_py.declare.agent import AgentMark
+from amoxi_py.declare.agent_definition import agent_where, define_agent, has_instructions_method
+from amoxi_py.declare.callables import is_async
+from amoxi_py.declare.callee import Callee, attribute_of, callee_in_class, is_method_of_a_class, owners_of
+from amoxi_py.declare.configure import ConfigureMark
+from amoxi_py.declare.definitions import AgentDefinition, Catalog, ToolDefinition
+from amoxi_py.declare.injection import read_recipes
+from amoxi_py.declare.marks import get_mark
+from amoxi_py.declare.mistakes import Mistakes
+from amoxi_py.declare.singleton import SingletonMark
+from amoxi_py.declare.tool import ToolMark
+from amoxi_py.declare.tool_definition import define_tool
+
+_KINDS: tuple[type[Any], ...] = (ToolMark, AgentMark, SingletonMark, ConfigureMark)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declarations:
+    """All that an app declares.
+
+    Attributes:
+        catalog: Its agents and tools.
+        singletons: The classes to make once, for `open_instances`.
+        configure: Functions to call with the web application, in order.
+    """
+
+    catalog: Catalog
+    singletons: tuple[type[Any], ...] = ()
+    configure: tuple[Callable[[Any], None], ...] = ()
+
+
+def declared(thing: Any) -> bool:
+    """Whether a decorator of ours marked this."""
+    return any(get_mark(thing, kind) is not None for kind in _KINDS)
+
+
+def build_declarations(
+    things: Iterable[Any], *, provided: Collection[type[Any]] = (), mistakes: Mistakes | None = None
+) -> Declarations:
+    """Build the catalog of decorated classes and functions, and of whatever these refer to.
+
+    Args:
+        things: Decorated classes and functions; what carries no mark is passed over.
+        provided: Types that are injected from elsewhere, such as the engine's own.
+        mistakes: What was found wrong before.
+
+    Raises:
+        DeclarationError: with every mistake of all of them.
+    """
+    builder = _Builder(things, mistakes or Mistakes())
+    return builder.build(provided)
+
+
+class _Builder:
+    def __init__(self, things: Iterable[Any], mistakes: Mistakes) -> None:
+        self._mistakes = mistakes
+        self._things = list({id(thing): thing for thing in things}.values())
+        self._classes = dict.fromkeys(thing for thing in self._things if isinstance(thing, type))
+        self._singletons: dict[type[Any], None] = {}
+        self._tools: dict[tuple[int, str], ToolDefinition] = {}
+        self._kept: list[Any] = []  # keeps the ids in `_tools` from being used again
+        self._agents: list[AgentDefinition] = []
+        self._configure: list[Callable[[Any], None]] = []
+
+    def build(self, provided: Collection[type[Any]]) -> Declarations:
+        for thing in self._things:
+            if isinstance(thing, type) and get_mark(thing, SingletonMark) is not None:
+                self._singletons[thing] = None
+        for thing in self._things:
+            self._add(thing)
+        tools = self._by_name(self._tools.values(), "tool", "rename one, or give `name=`")
+        agents = self._by_name(self._agents, "agent", "rename a class")
+        for agent in agents.values():
+            taken = tools.get("ask_" + agent.name.replace("-", "_"))
+            if taken is not None:
+                self._mistakes.add(
+                    taken.where,
+                    f"the name {taken.name!r} belongs to the agent {agent.name!r} of this app; rename the tool",
+                )
+        recipes = read_recipes(self._singletons, provided, self._mistakes)
+        self._mistakes.raise_if_any()
+        return Declarations(
+            catalog=Catalog(agents=agents, tools=tools),
+            singletons=tuple(recipe.cls for recipe in recipes),
+            configure=tuple(self._configure),
+        )
+
+    def _add(self, thing: Any) -> None:
+        where = f"{getattr(thing, '__module__', '?')}: {getattr(thing, '__qualname__', repr(thing))!r}"
+        if isinstance(thing, type):
+            self._add_class(thing, where)
+            return
+        if get_mark(thing, SingletonMark) is not None:
+            self._mistakes.add(where, "@singleton is for classes; a function that gives a thing cannot be one")
+        if get_mark(thing, AgentMark) is not None:
+            self._mistakes.add(where, "@agent is for classes")
+        if get_mark(thing, ConfigureMark) is not None:
+            self._add_configure(thing, where)
+        if get_mark(thing, ToolMark) is not None:
+            self._tools_of(thing, where, {})
+
+    def _add_class(self, cls: type[Any], where: str) -> None:
+        if get_mark(cls, ToolMark) is not None:
+            self._mistakes.add(where, "@tool is for functions and methods; mark the methods of the class")
+        mark = get_mark(cls, AgentMark)
+        if mark is not None:
+            self._add_agent(cls, mark)
+        elif get_mark(cls, SingletonMark) is not None:
+            for callee in self._callees_of(cls, where):
+                self._define(callee)
+
+    def _add_configure(self, function: Any, where: str) -> None:
+        if is_async(function):
+            self._mistakes.add(
+                where, "@configure is for plain functions, not async ones: it runs before the server does"
+            )
+        parameters = inspect.signature(function).parameters.values()
+        required = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        if len(required) != 1:
+            self._mistakes.add(where, "@configure is for functions that take the application: `(app: FastAPI) -> None`")
+        self._configure.append(function)
+
+    def _add_agent(self, cls: type[Any], mark: AgentMark) -> None:
+        where = agent_where(cls)
+        if has_instructions_method(cls):
+            self._singletons[cls] = None
+        if self._callees_of(cls, where):
+            self._mistakes.add(
+                where, "it has @tool methods itself; put them in a class of their own and name it in `tools`"
+            )
+        self._classes.update(dict.fromkeys(thing for thing in mark.names.function.values() if isinstance(thing, type)))
+        found: dict[int, ToolDefinition] = {}
+        if isinstance(mark.tools, (str, type)) or not isinstance(mark.tools, Iterable):
+            self._mistakes.add(where, f"`tools={mark.tools!r}` must be a list")
+        else:
+            for item in mark.tools:
+                self._tools_of(item, where, found)
+        self._agents.append(define_agent(cls, mark, tuple(found.values()), self._mistakes))
+
+    def _tools_of(self, item: Any, where: str, found: dict[int, ToolDefinition]) -> None:
+        for callee in self._resolve(item, where):
+            definition = self._define(callee)
+            if id(definition) in found:
+                self._mistakes.add(where, f"the tool {definition.name!r} stands twice in `tools`; name it once")
+            found[id(definition)] = definition
+
+    def _resolve(self, item: Any, where: str) -> list[Callee]:
+        shown = getattr(item, "__qualname__", None) or repr(item)
+        if isinstance(item, type):
+            if get_mark(item, AgentMark) is not None:
+                self._mistakes.add(where, f"{shown!r} in `tools` is an agent, not a tool")
+                return []
+            callees = self._callees_of(item, where)
+            if not callees:
+                self._mistakes.add(where, f"{shown!r} in `tools` has no methods that are marked with @tool")
+            elif any(callee.owner is item for callee in callees):
+                self._singletons[item] = None
+            return callees
+        if get_mark(item, ToolMark) is None:
+            if any(get_mark(value, ToolMark) for cls in type(item).__mro__ for value in vars(cls).values()):
+                self._mistakes.add(
+                    where, f"{shown!r} in `tools` is an instance; name its class {type(item).__qualname__!r}"
+                )
+            elif callable(item):
+                self._mistakes.add(where, f"{shown!r} in `tools` is no tool; mark it with @tool")
+            else:
+                self._mistakes.add(where, f"{shown!r} in `tools` is no class, function or method")
+            return []
+        if (
+            isinstance(item, (classmethod, staticmethod))
+            or not is_method_of_a_class(item)
+            or not inspect.isfunction(item)
+        ):
+            return [Callee(function=item)]
+        return self._method(item, where)
+
+    def _method(self, function: Any, where: str) -> list[Callee]:
+        owners = owners_of(function, {**self._classes, **self._singletons})
+        if len(owners) != 1:
+            why = "more than one class has it" if owners else "its class is not found"
+            self._mistakes.add(where, f"the method {function.__qualname__!r} in `tools`: {why}; name the class instead")
+            return []
+        callee = callee_in_class(owners[0], attribute_of(owners[0], function) or function.__name__)
+        if callee.owner is not None:
+            self._singletons[callee.owner] = None
+        return [callee]
+
+    def _callees_of(self, cls: type[Any], where: str) -> list[Callee]:
+        callees = []
+        names = dict.fromkeys(name for base in reversed(cls.__mro__) for name in vars(base))
+        for name in names:
+            members = [vars(base)[name] for base in cls.__mro__ if name in vars(base)]
+            if get_mark(members[0], ToolMark) is not None:
+                callees.append(callee_in_class(cls, name))
+            elif members[0] is not None and any(get_mark(member, ToolMark) for member in members[1:]):
+                self._mistakes.add(
+                    where,
+                    f"the method {cls.__qualname__ + '.' + name!r} takes the place of a tool without being one; "
+                    "mark it with @tool, or set it to None",
+                )
+        return callees
+
+    def _define(self, callee: Callee) -> ToolDefinition:
+        inner: Any = callee.function.__func__ if isinstance(callee.function, MethodType) else callee.function
+        bound_to = callee.function.__self__ if isinstance(callee.function, MethodType) else callee.owner
+        key = (id(inner), str(id(bound_to)))
+        if key not in self._tools:
+            mark = get_mark(callee.function, ToolMark)
+            assert mark is not None
+            self._kept += [inner, bound_to]
+            self._tools[key] = define_tool(callee, mark, self._mistakes)
+        return self._tools[key]
+
+    def _by_name(self, definitions: Iterable[Any], kind: str, way_out: str) -> dict[str, Any]:
+        named: dict[str, Any] = {}
+        for definition in definitions:
+            other = named.setdefault(definition.name, definition)
+            if other is not definition:
+                self._mistakes.add(
+                    definition.where, f"the {kind} name {definition.name!r} is taken by {other.where}; {way_out}"
+                )
+        return named

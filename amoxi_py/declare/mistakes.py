@@ -1,0 +1,21 @@
+"""The collector of mistakes in declarations, so that one message can name all of them."""
+
+from __future__ import annotations
+
+from amoxi_py.errors import DeclarationError
+
+
+class Mistakes:
+    """Sentences about what cannot work: where, what is wrong, and the way out."""
+
+    def __init__(self) -> None:
+        self._sentences: list[str] = []
+
+    def add(self, where: str, sentence: str) -> None:
+        """Note a mistake; `where` is the module and the thing in it."""
+        self._sentences.append(f"{where}: {sentence}")
+
+    def raise_if_any(self) -> None:
+        """Raise one `DeclarationError` that lists them all."""
+        if self._sentences:
+            raise DeclarationError(*self._sentences)

@@ -1,0 +1,77 @@
+"""`@tool`: declares that models may call a function or a method; the function itself stays as it was."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar, overload
+
+from amoxi_py.declare.marks import LocalNames, local_names, set_mark
+from amoxi_py.domain.principal import Principal
+
+F = TypeVar("F")
+
+NeedsApproval = bool | Callable[..., Any]
+Reconcile = str | Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolMark:
+    """The options of a tool as they were written; they are checked when the app is built."""
+
+    name: str | None = None
+    read_only: bool = False
+    idempotent: bool = False
+    needs_approval: NeedsApproval = False
+    approver: str | None = None
+    allow: Callable[[Principal], bool] | None = None
+    expose: bool = True
+    timeout: float | None = None
+    retries: int = 0
+    reconcile: Reconcile | None = None
+    names: LocalNames
+
+
+@overload
+def tool(function: F, /) -> F: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    read_only: bool = False,
+    idempotent: bool = False,
+    needs_approval: NeedsApproval = False,
+    approver: str | None = None,
+    allow: Callable[[Principal], bool] | None = None,
+    expose: bool = True,
+    timeout: float | None = None,
+    retries: int = 0,
+    reconcile: Reconcile | None = None,
+) -> Callable[[F], F]: ...
+def tool(function: Any = None, /, **options: Any) -> Any:
+    """Let models call a function or a method, with the texts of its docstring and the types of its parameters.
+
+    Args:
+        function: What is decorated, when there are no options.
+        options: What the second form takes:
+            `name` is the name on the wire, default the function's.
+            `read_only`: it changes nothing; `idempotent`: repeating or overlapping calls with one `call_id` is safe.
+            A tool that is neither is never run twice.
+            `needs_approval`: True, or `(ctx, **arguments) -> bool`, asked once per call.
+            `approver`: who decides; default the run's own principal, or `"role:<name>"`.
+            `allow`: `(principal) -> bool`; for others the tool does not exist.
+            `expose`: False hides it from MCP and A2A.
+            `timeout`: seconds for one try; `retries`: extra tries of a tool that may run again.
+            `reconcile`: a function, or the name of a method, that takes the tool's arguments and its context and
+            returns `Done(value)`, `NotDone()` or `Unknown(reason)` after an interruption. It only looks.
+    """
+    if function is not None and options:
+        raise TypeError("@tool takes either a function or options")
+    mark = ToolMark(names=local_names(sys._getframe(1)), **options)
+
+    def decorate(function: F) -> F:
+        set_mark(function, mark, "tool")
+        return function
+
+    return decorate if function is None else decorate(function)

@@ -1,0 +1,1 @@
+"""Frozen values and the pure rules that everything hangs on; standard library and `errors` only."""

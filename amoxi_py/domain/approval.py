@@ -1,0 +1,29 @@
+"""A person's decision about one call: asked once, decided once, for exactly the arguments that were shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Decision = Literal["approve", "decline", "expire"]
+OWNER = "owner"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """The approval of one call. Times are seconds since 1970 (UTC); `arguments` is edited JSON text or None.
+
+    `approver` is `owner` (the run's principal), `role:<name>` or `function`; `decision` is None while it is open.
+    """
+
+    approver: str = OWNER
+    created_at: float
+    expires_at: float | None = None
+    decision: Decision | None = None
+    by: str | None = None
+    reason: str | None = None
+    arguments: str | None = None
+
+    def expired(self, now: float) -> bool:
+        """Whether nobody decided in time."""
+        return self.decision is None and self.expires_at is not None and self.expires_at <= now

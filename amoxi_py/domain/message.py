@@ -1,0 +1,26 @@
+"""One message of a conversation: a person's words, or a model's reply with the calls it asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from amoxi_py.domain.tool_call import ToolCall
+
+Role = Literal["user", "assistant"]
+MessageStatus = Literal["complete", "stopped"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A stored message. `turn` is its place in its run: 0 is the person's message, 1 the first reply."""
+
+    id: str
+    run_id: str
+    turn: int
+    role: Role
+    text: str
+    status: MessageStatus = "complete"
+    files: tuple[str, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
+    created_at: float = 0.0

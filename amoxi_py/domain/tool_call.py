@@ -1,0 +1,76 @@
+"""One call of a tool that a model asked for: what is stored of it, and how far it got."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from amoxi_py.domain.approval import Approval
+
+
+class Effect(StrEnum):
+    """What running a tool again may do: nothing, nothing new, or harm."""
+
+    READ_ONLY = "read_only"
+    IDEMPOTENT = "idempotent"
+    UNSAFE = "unsafe"
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether an interrupted call may run again without asking."""
+        return self is not Effect.UNSAFE
+
+
+class CallStatus(StrEnum):
+    """How far a call got; all but `open` and `started` are final. Readers see `waiting` for open with an approval."""
+
+    OPEN = "open"
+    STARTED = "started"
+    DONE = "done"
+    FAILED = "failed"
+    DECLINED = "declined"
+    STOPPED = "stopped"
+    UNKNOWN = "unknown"
+
+    @property
+    def settled(self) -> bool:
+        """Whether the call has its one result."""
+        return self not in (CallStatus.OPEN, CallStatus.STARTED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A stored call. `arguments` and `result` are JSON texts; `tries` counts starts, `failures` failed tries."""
+
+    id: str
+    turn: int
+    n: int
+    tool: str
+    arguments: str
+    effect: Effect
+    status: CallStatus = CallStatus.OPEN
+    tries: int = 0
+    failures: int = 0
+    result: str | None = None
+    approval: Approval | None = None
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the result tells of anything but success."""
+        return self.status.settled and self.status is not CallStatus.DONE
+
+    @property
+    def effective_arguments(self) -> str:
+        """The arguments to run with: the ones a person edited, else the model's."""
+        if self.approval is not None and self.approval.arguments is not None:
+            return self.approval.arguments
+        return self.arguments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """The one recorded outcome of a step: `value` is the codec's JSON text; `failed` when it is an error."""
+
+    name: str
+    value: str
+    failed: bool = False

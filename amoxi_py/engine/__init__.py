@@ -1,0 +1,1 @@
+"""Durable execution: submit, claim, execute, approve, cancel, follow; on ports and definitions only."""

@@ -1,0 +1,152 @@
+"""The calls of one reply, worked on together: bounded, each result recorded when it is there, approved ones at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from amoxi_py.declare.definitions import AgentDefinition
+from amoxi_py.domain.message import Message
+from amoxi_py.domain.next_action import Limits, Work, next_action
+from amoxi_py.domain.tool_call import CallStatus, StepRecord, ToolCall
+from amoxi_py.engine.calls import (
+    DECLINED_TEXT,
+    EXPIRED_TEXT,
+    CallExecution,
+    CallHost,
+    call_result,
+    completed_event,
+    settled_call,
+)
+
+Key = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchHost:
+    """What a batch needs of its run: `reload` reads the message with the decisions made meanwhile."""
+
+    calls: CallHost
+    agent: AgentDefinition
+    parallel: int
+    now: Callable[[], float]
+    reload: Callable[[Message], Awaitable[Message]]
+
+
+class CallBatch:
+    """The calls of `message`.
+
+    `fresh` are the ones that were started by this execution; other started ones were interrupted, and `steps` holds
+    what they recorded.
+    """
+
+    def __init__(
+        self,
+        host: BatchHost,
+        message: Message,
+        *,
+        fresh: frozenset[Key],
+        steps: dict[Key, tuple[StepRecord, ...]],
+    ) -> None:
+        self.message = message
+        self._host = host
+        self._fresh = set(fresh)
+        self._steps = steps
+        self._running: dict[asyncio.Task[ToolCall], CallExecution] = {}
+        self._decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def decided(self) -> None:
+        """Tell that a person decided about one of the calls."""
+        if not self._decided.done():
+            self._decided.set_result(None)
+
+    async def work(self) -> None:
+        """Work until all calls are settled, or all that are left wait for a person."""
+        while True:
+            if self._decided.done():
+                self._decided = asyncio.get_running_loop().create_future()
+            await self._record_starts_and_refusals()
+            self._launch()
+            if not self._running:
+                return
+            waited: tuple[asyncio.Future[Any], ...] = (*self._running, self._decided)
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            for task in [task for task in self._running if task.done()]:
+                del self._running[task]
+                self._put(task.result())
+            if self._decided.done():
+                self.message = await self._host.reload(self.message)
+
+    def close(self) -> None:
+        """Let nothing more of the running calls have an effect."""
+        for execution in self._running.values():
+            execution.close()
+
+    def stop(self) -> None:
+        """Close, and end what can be ended; what cannot lingers."""
+        lingering: set[asyncio.Future[Any]] = self._host.calls.lingering
+        self.close()
+        for task in self._running:
+            task.cancel()
+            lingering.add(task)
+            task.add_done_callback(lingering.discard)
+            task.add_done_callback(_look_away)
+        self._running.clear()
+
+    async def _record_starts_and_refusals(self) -> None:
+        action = next_action((self.message,), 0, Limits(), self._host.now())
+        if not isinstance(action, Work):
+            return
+        free = self._host.parallel - sum(call.status is CallStatus.STARTED for call in self.message.calls)
+        starts = action.start[: max(free, 0)]
+        if not starts and not action.refused:
+            return
+        refused = [self._refuse(call) for call in action.refused]
+        journal = self._host.calls.journal
+        change = journal.change(
+            starts=tuple((call.turn, call.n) for call in starts),
+            expired=tuple((call.turn, call.n) for call in action.refused if _undecided(call)),
+            results=tuple(call_result(call) for call in refused),
+            events=tuple(completed_event(call) for call in refused),
+        )
+        await journal.write(change)
+        for call in refused:
+            self._put(call)
+        for call in starts:
+            self._fresh.add((call.turn, call.n))
+            self._put(replace(call, status=CallStatus.STARTED, tries=call.tries + 1))
+
+    def _launch(self) -> None:
+        running = {execution.key for execution in self._running.values()}
+        for call in self.message.calls:
+            key = (call.turn, call.n)
+            if call.status is CallStatus.STARTED and key not in running:
+                tool = self._host.agent.tool(call.tool)
+                records = self._steps.get(key, ())
+                interrupted = key not in self._fresh
+                execution = CallExecution(self._host.calls, call, tool, records, interrupted=interrupted)
+                self._running[asyncio.get_running_loop().create_task(execution.run())] = execution
+
+    def _put(self, changed: ToolCall) -> None:
+        calls = tuple(changed if call.n == changed.n else call for call in self.message.calls)
+        self.message = replace(self.message, calls=calls)
+
+    def _refuse(self, call: ToolCall) -> ToolCall:
+        approval = call.approval
+        assert approval is not None
+        text = DECLINED_TEXT if approval.decision == "decline" else EXPIRED_TEXT
+        if approval.reason:
+            text += f" Reason: {approval.reason}"
+        return settled_call(call, CallStatus.DECLINED, text, self._host.calls.max_result)
+
+
+def _look_away(task: asyncio.Task[ToolCall]) -> None:
+    """Take note of how an abandoned call ended, which is of no interest to anybody any more."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _undecided(call: ToolCall) -> bool:
+    return call.approval is not None and call.approval.decision is None

@@ -1,0 +1,309 @@
+"""One call of a tool, from its arguments to its one recorded result: tries, timeouts, interruptions, reconciling."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from amoxi_py.declare.context import CallContext
+from amoxi_py.declare.definitions import Done, Instances, NotDone, ToolDefinition, Unknown
+from amoxi_py.domain.encoding import clean_text, decode_json, encode_json
+from amoxi_py.domain.event import EventType, NewEvent
+from amoxi_py.domain.retry import RetryPolicy, retry_delay
+from amoxi_py.domain.settle import UNKNOWN_TEXT
+from amoxi_py.domain.tool_call import CallStatus, StepRecord, ToolCall
+from amoxi_py.engine.context import AgentContext, CallToolContext, SyncCallContext
+from amoxi_py.engine.exits import cancelled_from_outside
+from amoxi_py.engine.journal import Journal
+from amoxi_py.engine.lease import LeaseKeeper
+from amoxi_py.engine.steps import Steps, error_text
+from amoxi_py.errors import ArgumentsInvalid, ToolError, ValueNotStorable
+from amoxi_py.ports.store import CallResult, NewStep
+
+log = logging.getLogger("amoxi_py.tools")
+
+_RETRY = RetryPolicy(first=0.2, longest=5.0)
+DECLINED_TEXT = "The person declined this action."
+EXPIRED_TEXT = "Nobody decided in time, so this action was not done."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallHost:
+    """What the calls of one run share."""
+
+    run: AgentContext
+    instances: Instances
+    journal: Journal
+    keeper: LeaseKeeper
+    max_result: int
+    lingering: set[asyncio.Future[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Returned:
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Raised:
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class _TimedOut:
+    seconds: float
+
+
+_Outcome = _Returned | _Raised | _TimedOut
+
+
+class CallExecution:
+    """Executes one started call; `interrupted` when an earlier worker had started it."""
+
+    def __init__(
+        self,
+        host: CallHost,
+        call: ToolCall,
+        tool: ToolDefinition | None,
+        records: tuple[StepRecord, ...],
+        *,
+        interrupted: bool,
+    ) -> None:
+        self.key = (call.turn, call.n)
+        self._host = host
+        self._call = call
+        self._tool = tool
+        self._records = {record.name: record for record in records}
+        self._interrupted = interrupted
+        self._context: CallToolContext | None = None
+
+    async def run(self) -> ToolCall:
+        """Execute the call, record its result, and return the settled call."""
+        status, value = await self._settle()
+        return await self._record(status, value)
+
+    def close(self) -> None:
+        """Let nothing more of the running try have an effect."""
+        if self._context is not None:
+            self._context.close()
+
+    async def _settle(self) -> tuple[CallStatus, Any]:
+        tool = self._tool
+        if tool is None:
+            return _gone(self._call, interrupted=self._interrupted)
+        try:
+            arguments = read_arguments(tool, decode_json(self._call.effective_arguments))
+        except ArgumentsInvalid as error:
+            if self._interrupted and not self._repeatable(tool):
+                return CallStatus.UNKNOWN, UNKNOWN_TEXT
+            return CallStatus.FAILED, f"The tool does not take these arguments any more: {error}"
+        if self._interrupted:
+            found = await self._look(tool, arguments, repeat=self._repeatable(tool))
+            if found is not None:
+                return found
+            await self._start_again(failed=False)
+        return await self._try(tool, arguments)
+
+    def _repeatable(self, tool: ToolDefinition) -> bool:
+        return self._call.effect.repeatable and tool.effect.repeatable
+
+    async def _try(self, tool: ToolDefinition, arguments: dict[str, Any]) -> tuple[CallStatus, Any]:
+        while True:
+            outcome = await self._attempt(tool, arguments)
+            if isinstance(outcome, _Returned):
+                return self._encode(tool, outcome.value)
+            if isinstance(outcome, _TimedOut) and not self._repeatable(tool):
+                found = await self._look(tool, arguments, repeat=False)
+                if found is not None:
+                    return found
+                await self._start_again(failed=False)
+                continue
+            pause = self._pause_before_retry(tool, outcome)
+            if pause is None:
+                return CallStatus.FAILED, _failure_text(tool, outcome)
+            await asyncio.sleep(pause)
+            await self._start_again(failed=True)
+
+    def _pause_before_retry(self, tool: ToolDefinition, outcome: _Outcome) -> float | None:
+        if isinstance(outcome, _Raised) and isinstance(outcome.error, ToolError):
+            return None
+        policy = replace(_RETRY, tries=tool.retries + 1)
+        return retry_delay(policy, self._call.failures + 1, chance=random.random())  # noqa: S311 - spreads tries
+
+    async def _look(
+        self, tool: ToolDefinition, arguments: dict[str, Any], *, repeat: bool
+    ) -> tuple[CallStatus, Any] | None:
+        """Return what an interrupted call came to, or None when it may run again."""
+        if repeat:
+            return None
+        reconcile = tool.reconcile
+        if reconcile is None:
+            return CallStatus.UNKNOWN, UNKNOWN_TEXT
+        context = self._new_context(tool)
+        outcome = await self._guard(context, lambda: reconcile(self._host.instances, context[1], arguments), None)
+        found = outcome.value if isinstance(outcome, _Returned) else None
+        if isinstance(found, NotDone):
+            return None
+        if isinstance(found, Done):
+            return self._encode(tool, found.value)
+        if isinstance(outcome, _Raised):
+            log.warning("reconcile of %s failed: %s", tool.where, type(outcome.error).__qualname__)
+        reason = f" {clean_text(found.reason)}" if isinstance(found, Unknown) and found.reason else ""
+        return CallStatus.UNKNOWN, UNKNOWN_TEXT + reason
+
+    async def _attempt(self, tool: ToolDefinition, arguments: dict[str, Any]) -> _Outcome:
+        await self._host.keeper.prove(self._host.run.run_id)
+        context = self._new_context(tool)
+        return await self._guard(context, lambda: tool.call(self._host.instances, context[1], arguments), tool.timeout)
+
+    def _new_context(self, tool: ToolDefinition) -> tuple[CallToolContext, CallContext]:
+        context = CallToolContext(
+            run=self._host.run,
+            call_id=self._call.id,
+            attempt=max(self._call.tries, 1),
+            steps=Steps(
+                records=self._records.values(),
+                record=self._record_step,
+                prove=lambda: self._host.keeper.prove(self._host.run.run_id),
+            ),
+            progress=self._progress,
+        )
+        self._context = context
+        return context, SyncCallContext(context) if tool.sync else context
+
+    async def _guard(
+        self,
+        context: tuple[CallToolContext, CallContext],
+        start: Callable[[], Awaitable[Any]],
+        timeout: float | None,
+    ) -> _Outcome:
+        """Run a tool's code, and keep whatever it does from the loop and from us.
+
+        Only a timeout needs a task of its own: when the run is interrupted, the whole call is left behind.
+        """
+        if timeout is None:
+            outcome = await _outcome_of(start)
+            context[0].closed = True
+            return outcome
+        task = asyncio.get_running_loop().create_task(_outcome_of(start))
+        try:
+            done, _ = await asyncio.wait((task,), timeout=timeout)
+        except asyncio.CancelledError:
+            self._abandon(context[0], task)
+            raise
+        if done:
+            context[0].closed = True
+            return _Raised(asyncio.CancelledError()) if task.cancelled() else task.result()
+        self._abandon(context[0], task)
+        return _TimedOut(timeout)
+
+    def _abandon(self, context: CallToolContext, task: asyncio.Task[_Outcome]) -> None:
+        context.close()
+        task.cancel()
+        self._host.lingering.add(task)
+        task.add_done_callback(self._host.lingering.discard)
+
+    async def _start_again(self, *, failed: bool) -> None:
+        key = (self._call.turn, self._call.n)
+        journal = self._host.journal
+        if failed:
+            await journal.write(journal.change(retries=(key,)))
+            self._records = {name: record for name, record in self._records.items() if not record.failed}
+        else:
+            await journal.write(journal.change(starts=(key,)))
+        self._call = replace(self._call, tries=self._call.tries + 1, failures=self._call.failures + failed)
+
+    async def _record_step(self, record: StepRecord) -> None:
+        journal = self._host.journal
+        self._records[record.name] = record
+        step = NewStep(turn=self._call.turn, n=self._call.n, record=record)
+        await journal.write(journal.change(steps=(step,)))
+
+    def _progress(self, text: str) -> None:
+        journal = self._host.journal
+        event = NewEvent(
+            type=EventType.TOOL_PROGRESS,
+            turn=self._call.turn,
+            n=self._call.n,
+            data=encode_json({"text": clean_text(text)}),
+            subject=self._call,
+        )
+        journal.write_soon(journal.change(events=(event,)))
+
+    def _encode(self, tool: ToolDefinition, value: Any) -> tuple[CallStatus, Any]:
+        try:
+            return CallStatus.DONE, tool.encode_result(value)
+        except ValueNotStorable as error:
+            log.error("the result of %s cannot be stored: %s", tool.where, error)
+            done = "" if tool.effect.repeatable else " The action itself was done; do not repeat it."
+            return CallStatus.FAILED, f"The tool gave a result that cannot be stored: {error}.{done}"
+
+    async def _record(self, status: CallStatus, value: Any) -> ToolCall:
+        settled = settled_call(self._call, status, value, self._host.max_result)
+        journal = self._host.journal
+        await journal.write(journal.change(results=(call_result(settled),), events=(completed_event(settled),)))
+        return settled
+
+
+async def _outcome_of(start: Callable[[], Awaitable[Any]]) -> _Outcome:
+    try:
+        return _Returned(await start())
+    except BaseException as error:
+        if cancelled_from_outside(error):
+            raise
+        return _Raised(error)
+
+
+def _gone(call: ToolCall, *, interrupted: bool) -> tuple[CallStatus, Any]:
+    if interrupted:
+        return CallStatus.UNKNOWN, UNKNOWN_TEXT
+    return CallStatus.FAILED, f"The tool {call.tool!r} does not exist any more; nothing was done."
+
+
+def _failure_text(tool: ToolDefinition, outcome: _Outcome) -> str:
+    if isinstance(outcome, _TimedOut):
+        return f"The tool took longer than {outcome.seconds:g} s and was stopped."
+    assert isinstance(outcome, _Raised)
+    if isinstance(outcome.error, ToolError):
+        return error_text(outcome.error).strip() or "The tool failed."
+    log.error("the tool %s raised %s", tool.where, type(outcome.error).__qualname__, exc_info=outcome.error)
+    return "The tool failed."
+
+
+def read_arguments(tool: ToolDefinition, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the tool's Python values; raise `ArgumentsInvalid`, also when a validator of the app itself fails."""
+    try:
+        return tool.read_arguments(arguments)
+    except ArgumentsInvalid:
+        raise
+    except Exception as error:
+        log.exception("a validator of %s failed", tool.where)
+        raise ArgumentsInvalid((("", f"a check of the tool failed ({type(error).__qualname__})"),)) from error
+
+
+def settled_call(call: ToolCall, status: CallStatus, value: Any, max_result: int) -> ToolCall:
+    """Return the call with its result, cut when it is longer than a model is given."""
+    text = encode_json(value)
+    if len(text) > max_result:
+        whole = value if isinstance(value, str) else text
+        note = f"\n[cut: this result had {len(text)} bytes; the limit is {max_result}]"
+        text = encode_json(whole[: max(max_result - 200, 0)] + note)
+        while len(text) > max_result and len(whole) > 0:  # letters of other alphabets take six bytes each
+            whole = whole[: len(whole) * max_result // (len(text) + 200)]
+            text = encode_json(whole + note)
+    return replace(call, status=status, result=text)
+
+
+def call_result(call: ToolCall) -> CallResult:
+    """Return the result of a settled call as it is stored."""
+    assert call.result is not None
+    return CallResult(turn=call.turn, n=call.n, status=call.status, result=call.result)
+
+
+def completed_event(call: ToolCall) -> NewEvent:
+    """Return the event that tells of a settled call."""
+    return NewEvent(type=EventType.TOOL_COMPLETED, turn=call.turn, n=call.n, subject=call)

@@ -1,0 +1,184 @@
+"""The contexts that tools get: steps that are recorded once, progress, the signal to stop.
+
+When its run is cancelled, its time is up, its lease is lost or the process stops, a context is closed: from then on
+nothing that the tool does through it has an effect, and its next step ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import queue
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from amoxi_py.declare.context import RunContext, SyncToolContext, ToolContext
+from amoxi_py.domain.principal import Principal
+from amoxi_py.engine.steps import Steps
+from amoxi_py.engine.threads import ThreadPool, as_job
+
+T = TypeVar("T")
+
+
+class Interrupted(BaseException):
+    """Ends a tool from outside; no `except Exception` catches it."""
+
+
+class AgentContext(RunContext):
+    """The context of an agent's instructions."""
+
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        conversation_id: str,
+        agent: str,
+        principal: Principal,
+        attempt: int,
+        threads: ThreadPool,
+        lingering: set[asyncio.Future[Any]],
+    ) -> None:
+        self.run_id = run_id
+        self.conversation_id = conversation_id
+        self.agent = agent
+        self.principal = principal
+        self.attempt = attempt
+        self._threads = threads
+        self._lingering = lingering
+
+    def run_in_thread(self, function: Callable[[], T], /) -> Awaitable[T]:
+        """Run a sync function in the pool; the declared layer calls it."""
+        return self._threads.run(function, self._lingering)
+
+
+class StopSignal:
+    """The signal of one call."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+        self._cancelled = False
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    async def wait(self) -> None:
+        await self._event.wait()
+
+    def raise_if_cancelled(self) -> None:
+        if self._cancelled:
+            raise Interrupted
+
+    def fire(self) -> None:
+        """Tell the tool to stop."""
+        self._cancelled = True
+        self._event.set()
+
+
+class CallToolContext(ToolContext):
+    """The context of one try of one call of an async tool."""
+
+    def __init__(
+        self, *, run: AgentContext, call_id: str, attempt: int, steps: Steps, progress: Callable[[str], None]
+    ) -> None:
+        self.run_id = run.run_id
+        self.conversation_id = run.conversation_id
+        self.agent = run.agent
+        self.principal = run.principal
+        self.call_id = call_id
+        self.attempt = attempt
+        self.signal = self._signal = StopSignal()
+        self._run = run
+        self.closed = False
+        self.steps = steps
+        self._progress = progress
+
+    def run_in_thread(self, function: Callable[[], T], /) -> Awaitable[T]:
+        """Run a sync function in the pool; the declared layer calls it."""
+        return self._run.run_in_thread(function)
+
+    async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        self.raise_if_closed()
+        bound = functools.partial(fn, *args, **kwargs)
+        outcome = await self.steps.run(name, fn, bound, self)
+        self.raise_if_closed()
+        return outcome
+
+    def progress(self, text: str) -> None:
+        if not self.closed:
+            self._progress(str(text))
+
+    def close(self) -> None:
+        """Let nothing more of this try have an effect, and tell the tool to stop."""
+        self.closed = True
+        self._signal.fire()
+
+    def raise_if_closed(self) -> None:
+        """End the tool when its context is closed."""
+        if self.closed:
+            raise Interrupted
+
+
+class SyncCallContext(SyncToolContext):
+    """The same for a sync tool: it runs in a thread and hands its steps to the event loop."""
+
+    def __init__(self, inner: CallToolContext) -> None:
+        self.run_id = inner.run_id
+        self.conversation_id = inner.conversation_id
+        self.agent = inner.agent
+        self.principal = inner.principal
+        self.call_id = inner.call_id
+        self.attempt = inner.attempt
+        self.signal = inner.signal
+        self._inner = inner
+        self._loop = asyncio.get_running_loop()
+
+    def run_in_thread(self, function: Callable[[], T], /) -> Awaitable[T]:
+        """Run a sync function in the pool; the declared layer calls it."""
+        return self._inner.run_in_thread(function)
+
+    def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        self._inner.raise_if_closed()
+        bound = functools.partial(contextvars.copy_context().run, functools.partial(fn, *args, **kwargs))
+        host = _ToolThread(self._inner)
+        outcome = asyncio.run_coroutine_threadsafe(self._step(name, fn, bound, host), self._loop)
+        outcome.add_done_callback(host.end)
+        host.serve()
+        return outcome.result()
+
+    def progress(self, text: str) -> None:
+        self._loop.call_soon_threadsafe(self._inner.progress, text)
+
+    async def _step(self, name: str, fn: Callable[..., Any], bound: Callable[[], Any], host: _ToolThread) -> Any:
+        self._inner.raise_if_closed()
+        outcome = await self._inner.steps.run(name, fn, bound, host)
+        self._inner.raise_if_closed()
+        return outcome
+
+
+class _ToolThread:
+    """Lets the thread of a sync tool run its own sync steps: a second thread for each could use the pool up."""
+
+    def __init__(self, inner: CallToolContext) -> None:
+        self._inner = inner
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+
+    def raise_if_closed(self) -> None:
+        """End the tool when its context is closed."""
+        self._inner.raise_if_closed()
+
+    def run_in_thread(self, function: Callable[[], T], /) -> Awaitable[T]:
+        """Hand a function to the tool's thread; called on the event loop."""
+        future, job = as_job(function)
+        self._jobs.put(job)
+        return future
+
+    def serve(self) -> None:
+        """Run what is handed over, until `end`; called in the tool's thread."""
+        while (job := self._jobs.get()) is not None:
+            job()
+
+    def end(self, _step: object) -> None:
+        """Let the tool's thread go on."""
+        self._jobs.put(None)

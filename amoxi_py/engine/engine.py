@@ -1,0 +1,290 @@
+"""The one door to durable execution: what HTTP, MCP, A2A and Python code call."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+from amoxi_py.declare.definitions import AgentDefinition, Catalog, Instances
+from amoxi_py.domain.approval import Approval
+from amoxi_py.domain.encoding import clean_json, clean_text, encode_json
+from amoxi_py.domain.ids import new_id, parse_call_id
+from amoxi_py.domain.principal import Principal
+from amoxi_py.domain.run import Run
+from amoxi_py.engine.calls import read_arguments
+from amoxi_py.engine.execution import Models, Parts
+from amoxi_py.engine.exits import contain_exits
+from amoxi_py.engine.hub import Hub
+from amoxi_py.engine.settings import EngineSettings
+from amoxi_py.engine.streams import EventStream
+from amoxi_py.engine.threads import ThreadPool
+from amoxi_py.engine.worker import Worker
+from amoxi_py.errors import ArgumentsInvalid, InvalidRequest, NotFound, StoreUnavailable
+from amoxi_py.ports.clock import Clock, SystemClock
+from amoxi_py.ports.store import CallView, Conversation, ConversationPage, Page, Store, Submission, Submitted, Verdict
+
+
+class Engine:
+    """Submits, follows, cancels and decides; and executes runs when its settings say so."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        catalog: Catalog,
+        instances: Instances,
+        models: Models,
+        settings: EngineSettings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.catalog = catalog
+        self.settings = settings or EngineSettings()
+        self._store = store
+        self._hub = Hub()
+        self._clock = clock or SystemClock()
+        self._instances = instances
+        self._models = models
+        self._worker: Worker | None = None
+        self._open = False
+
+    async def start(self) -> None:
+        """Open the store (it migrates when needed), and begin to execute runs.
+
+        Raises:
+            StoreDamaged: the store cannot be used; the message names it and the way out.
+            StoreUnavailable: the store cannot be reached.
+        """
+        await self._store.open(self._hub.publish)
+        self._open = True
+        if not self.settings.worker:
+            return
+        at_once = self.settings.models_at_once
+        parts = Parts(
+            store=self._store,
+            hub=self._hub,
+            catalog=self.catalog,
+            instances=self._instances,
+            models=self._models,
+            settings=self.settings,
+            clock=self._clock,
+            threads=ThreadPool(self.settings.tool_threads),
+            model_places=asyncio.Semaphore(at_once) if at_once else None,
+        )
+        contain_exits(asyncio.get_running_loop())
+        self._worker = Worker(parts)
+        await self._worker.start()
+
+    async def stop_working(self, grace: float) -> None:
+        """Claim nothing more, let runs end within `grace` seconds, and hand over the rest; serving goes on."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            await worker.stop(grace)
+
+    async def stop(self, grace: float = 0.0) -> None:
+        """Stop working, then close the store."""
+        await self.stop_working(grace)
+        if self._open:
+            self._open = False
+            await self._store.close()
+
+    async def ready(self) -> None:
+        """Return when this process can serve; raise `StoreUnavailable` when it cannot."""
+        if not self._open:
+            raise StoreUnavailable("the server is starting or stopping")
+        await self._store.busy_runs()
+
+    def agents(self, principal: Principal) -> tuple[AgentDefinition, ...]:
+        """Return the agents that this principal may use from outside, in the order of their names."""
+        found = (agent for agent in self.catalog.agents.values() if agent.expose and agent.exists_for(principal))
+        return tuple(sorted(found, key=lambda agent: agent.name))
+
+    async def submit(
+        self,
+        agent: str,
+        text: str,
+        *,
+        principal: Principal,
+        conversation_id: str | None = None,
+        idempotency_key: str | None = None,
+        files: tuple[str, ...] = (),
+        digest: str = "",
+    ) -> Submitted:
+        """Save a message and its run, and return at once.
+
+        Args:
+            agent: The agent's name on the wire.
+            text: What the person says.
+            principal: Who asks; the run belongs to it.
+            conversation_id: An earlier conversation of the same principal with the same agent.
+            idempotency_key: The same key with the same request gives the same run, for 24 hours.
+            files: Ids of files.
+            digest: Of the request's content; made from the arguments when it is left out.
+
+        Raises:
+            NotFound: no such agent, or no such conversation of this principal.
+            Conflict: the key was used for another request, or the conversation is busy and the agent refuses.
+            InvalidRequest: the message is empty or too long.
+        """
+        definition = self._agent(agent, principal)
+        self._check_text(text)
+        worker = self._worker
+        place = worker.reserve() if worker is not None else None
+        submission = Submission(
+            run_id=new_id("run"),
+            message_id=new_id("msg"),
+            conversation_id=conversation_id or new_id("conv"),
+            new_conversation=conversation_id is None,
+            agent=agent,
+            principal=principal,
+            text=clean_text(text),
+            files=files,
+            idempotency_key=idempotency_key,
+            digest=digest or encode_json([agent, text, conversation_id, list(files)]),
+            on_busy=definition.on_busy or self.settings.on_busy,
+            claim_by=place,
+        )
+        try:
+            submitted = await self._store.submit(submission)
+        finally:
+            if worker is not None and place is not None:
+                worker.unreserve()
+        if worker is not None and submitted.rows is not None:
+            worker.begin(submitted.rows, () if submission.new_conversation else None)
+        return submitted
+
+    async def wait(self, run_id: str, principal: Principal, *, agent: str | None = None, timeout: float) -> Run:
+        """Return the run when it has ended, or as it is after `timeout` seconds; raise `NotFound`."""
+        ended = self._hub.end_of(run_id)
+        try:
+            run = await self.get_run(run_id, principal, agent)
+            if run.status.final:
+                return run
+            await asyncio.wait((ended,), timeout=timeout)
+        finally:
+            self._hub.forget_end(run_id, ended)
+        return await self.get_run(run_id, principal, agent)
+
+    async def get_run(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
+        """Return the principal's run; raise `NotFound`."""
+        return await self._store.get_run(run_id, principal, agent)
+
+    async def list_runs(
+        self, principal: Principal, agent: str | None = None, *, limit: int = 50, cursor: str | None = None
+    ) -> Page[Run]:
+        """Return the principal's runs, newest first; raise `InvalidRequest` for a bad cursor."""
+        return await self._store.list_runs(principal, agent, limit=limit, cursor=cursor)
+
+    async def cancel(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
+        """End a run now and return it; one that had ended is returned unchanged. Raise `NotFound`."""
+        return await self._store.cancel(run_id, principal, agent)
+
+    async def decide(
+        self,
+        call_id: str,
+        principal: Principal,
+        decision: Literal["approve", "decline"],
+        *,
+        reason: str | None = None,
+        arguments: dict[str, object] | None = None,
+        run_id: str | None = None,
+        agent: str | None = None,
+    ) -> tuple[Approval, CallView]:
+        """Decide about a call that waits for approval; the first decision wins.
+
+        Args:
+            call_id: The call.
+            principal: Who decides.
+            decision: What.
+            reason: Told to the model.
+            arguments: To run with instead of the model's; only with an approval.
+            run_id: The run that the call must belong to, when the caller named one.
+            agent: The agent that the run must belong to, when the caller named one.
+
+        Raises:
+            NotFound: no such approval for this principal.
+            Forbidden: the run's owner, who is not the approver.
+            Conflict: decided otherwise, expired, or over.
+            InvalidRequest: the edited arguments do not fit the tool, or come with a decline.
+        """
+        place = parse_call_id(call_id)
+        if place is None or (run_id is not None and place[0] != run_id):
+            raise NotFound("approval", call_id)
+        view = await self._store.get_call(call_id, principal)
+        if (agent is not None and view.agent != agent) or view.call.approval is None:
+            raise NotFound("approval", call_id)
+        edited = None
+        if arguments is not None:
+            edited = encode_json(self._check_edited(view, decision, arguments))
+        verdict = Verdict(
+            call_id=call_id,
+            run_id=place[0],
+            principal=principal,
+            decision=decision,
+            reason=clean_text(reason) if reason else None,
+            arguments=edited,
+        )
+        return await self._store.decide(verdict)
+
+    async def list_conversations(
+        self, principal: Principal, agent: str | None = None, *, limit: int = 50, cursor: str | None = None
+    ) -> Page[Conversation]:
+        """Return the principal's conversations, newest first; raise `InvalidRequest` for a bad cursor."""
+        return await self._store.list_conversations(principal, agent, limit=limit, cursor=cursor)
+
+    async def read_conversation(
+        self,
+        conversation_id: str,
+        principal: Principal,
+        agent: str | None = None,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> ConversationPage:
+        """Return a conversation with its newest messages; raise `NotFound`."""
+        return await self._store.read_conversation(conversation_id, principal, agent, limit=limit, cursor=cursor)
+
+    async def erase(self, conversation_id: str, principal: Principal, agent: str | None = None) -> None:
+        """Cancel what runs in a conversation and delete it; raise `NotFound`."""
+        await self._store.erase(conversation_id, principal, agent)
+
+    async def follow(
+        self,
+        principal: Principal,
+        *,
+        run_id: str | None = None,
+        conversation_id: str | None = None,
+        agent: str | None = None,
+        after: int | None = None,
+    ) -> EventStream:
+        """Return the events of a run or of a conversation after a number of its log; raise `NotFound`."""
+        position = await self._store.find_log(principal, run_id=run_id, conversation_id=conversation_id, agent=agent)
+        return EventStream(self._store, self._hub, position, after)
+
+    def _agent(self, name: str, principal: Principal) -> AgentDefinition:
+        agent = self.catalog.agents.get(name)
+        if agent is None or not agent.exists_for(principal):
+            raise NotFound("agent", name)
+        return agent
+
+    def _check_text(self, text: str) -> None:
+        if not text.strip():
+            raise InvalidRequest("the message is empty", code="message_empty")
+        if len(text) > self.settings.max_message:
+            message = f"the message has {len(text)} characters; the limit is {self.settings.max_message}"
+            raise InvalidRequest(message, code="message_too_long")
+
+    def _check_edited(self, view: CallView, decision: str, arguments: dict[str, object]) -> dict[str, object]:
+        if decision != "approve":
+            raise InvalidRequest("edited arguments only go with an approval", code="arguments_with_decline")
+        agent = self.catalog.agents.get(view.agent)
+        tool = agent.tool(view.call.tool) if agent is not None else None
+        if tool is None:
+            raise InvalidRequest(f"the tool {view.call.tool!r} does not exist any more", code="tool_unknown")
+        cleaned: dict[str, object] = clean_json(arguments)
+        try:
+            read_arguments(tool, cleaned)
+        except ArgumentsInvalid as error:
+            errors = tuple({"field": f"arguments.{field}", "message": reason} for field, reason in error.errors)
+            message = f"the edited arguments do not fit {tool.name!r}"
+            raise InvalidRequest(message, code="arguments_invalid", errors=errors) from None
+        return cleaned

@@ -1,0 +1,350 @@
+"""Executes one claimed run: rows -> next action -> act -> record, until it ends, waits, or is taken away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from amoxi_py.declare.context import RunContext
+from amoxi_py.declare.definitions import AgentDefinition, Catalog, Instances
+from amoxi_py.domain.encoding import encode_json
+from amoxi_py.domain.event import Event, EventType, NewEvent
+from amoxi_py.domain.ids import new_id
+from amoxi_py.domain.message import Message
+from amoxi_py.domain.next_action import AskModel, Limits, Wait, Work, next_action
+from amoxi_py.domain.retry import retry_delay
+from amoxi_py.domain.run import RunFailure, RunRows
+from amoxi_py.domain.settle import settle
+from amoxi_py.domain.tool_call import CallStatus, ToolCall
+from amoxi_py.engine.call_batch import BatchHost, CallBatch
+from amoxi_py.engine.calls import CallHost, call_result, completed_event
+from amoxi_py.engine.context import AgentContext
+from amoxi_py.engine.deltas import Deltas
+from amoxi_py.engine.exits import belongs_to_run, cancelled_from_outside
+from amoxi_py.engine.hub import Hub
+from amoxi_py.engine.journal import Journal
+from amoxi_py.engine.lease import LeaseKeeper
+from amoxi_py.engine.settings import EngineSettings
+from amoxi_py.engine.threads import ThreadPool
+from amoxi_py.engine.transcript import model_messages
+from amoxi_py.engine.turns import ReplyReader, ask
+from amoxi_py.errors import LeaseLost, ModelFailed
+from amoxi_py.ports.chat_model import ChatModel, ModelRequest, Reply, ToolSpec
+from amoxi_py.ports.clock import Clock
+from amoxi_py.ports.store import Change, Store
+
+log = logging.getLogger("amoxi_py.runs")
+
+_LONGEST_WAIT_IN_PLACE = 2.0
+
+
+class Models(Protocol):
+    """Finds the model of an agent for a run."""
+
+    def model_for(self, agent: AgentDefinition, ctx: RunContext) -> ChatModel:
+        """Return the model."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What executing needs of the process: made once, given to every run."""
+
+    store: Store
+    hub: Hub
+    catalog: Catalog
+    instances: Instances
+    models: Models
+    settings: EngineSettings
+    clock: Clock
+    threads: ThreadPool
+    model_places: asyncio.Semaphore | None
+
+
+class RunExecution:
+    """One run under one lease. `interrupt` ends it from outside; what it has recorded stays.
+
+    `lingering` holds the code of tools that was told to stop and has not ended yet.
+    """
+
+    def __init__(self, parts: Parts, keeper: LeaseKeeper, rows: RunRows, history: tuple[Message, ...] | None) -> None:
+        self.lease = rows.lease
+        self.lingering: set[asyncio.Future[Any]] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._parts = parts
+        self._keeper = keeper
+        self._rows = rows
+        self._messages = list(rows.messages)
+        self._history = history
+        self._instructions: str | None = None
+        self._usage = rows.usage
+        self._model_failures = rows.model_failures
+        self._crashes = rows.crashes
+        self._journal = Journal(parts.store, rows.lease)
+        self._batch: CallBatch | None = None
+        self._fresh: frozenset[tuple[int, int]] = frozenset()
+        self._context = AgentContext(
+            run_id=rows.lease.run_id,
+            conversation_id=rows.conversation_id,
+            agent=rows.agent,
+            principal=rows.principal,
+            attempt=rows.attempt,
+            threads=parts.threads,
+            lingering=self.lingering,
+        )
+
+    async def run(self) -> None:
+        """Execute until the run has ended or waits.
+
+        Raises:
+            LeaseLost: the run is not ours any more.
+        """
+        belongs_to_run()
+        self._parts.hub.watch(self.lease.run, self._watch)
+        try:
+            await self._execute()
+        except (LeaseLost, GeneratorExit):
+            raise
+        except BaseException as error:
+            if cancelled_from_outside(error):
+                raise
+            log.exception("run %s failed by an error of its server", self.lease.run_id)
+            await self._end(RunFailure(code="internal_error", message="the server made an error"))
+        finally:
+            self._parts.hub.unwatch(self.lease.run, self._watch)
+            self._journal.close()
+
+    def start(self) -> asyncio.Task[None]:
+        """Begin to execute."""
+        self._task = asyncio.get_running_loop().create_task(self.run())
+        return self._task
+
+    def interrupt(self) -> None:
+        """End it here and now, with no further effect: it is cancelled, given away, or lost."""
+        self._journal.close()
+        if self._batch is not None:
+            self._batch.close()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _watch(self, event: Event) -> None:
+        if event.type is EventType.APPROVAL_DECIDED:
+            if self._batch is not None:
+                self._batch.decided()
+        elif event.type is EventType.RUN_CANCELLED:
+            self.interrupt()
+
+    async def _execute(self) -> None:
+        agent = self._parts.catalog.agents.get(self._rows.agent)
+        if agent is None:
+            message = f"the agent {self._rows.agent!r} does not exist any more"
+            await self._end(RunFailure(code="agent_unknown", message=message))
+            return
+        if self._rows.partial is not None:
+            await self._discard(self._rows.partial)
+        limits = Limits(max_turns=agent.max_turns, max_attempts=self._parts.settings.max_attempts)
+        while True:
+            action = next_action(tuple(self._messages), self._crashes, limits, self._parts.clock.now())
+            if isinstance(action, AskModel):
+                if await self._ask(agent, action.turn):
+                    return
+            elif isinstance(action, Work):
+                await self._work(agent)
+            elif isinstance(action, Wait):
+                if await self._pause(action.until, ("approval",)):
+                    return
+            else:
+                await self._end(action.failure)
+                return
+
+    # -- the model's turn
+
+    async def _ask(self, agent: AgentDefinition, turn: int) -> bool:
+        """Ask the model and record its reply; return whether the run has ended or waits."""
+        message_id = new_id("msg")
+        deltas = Deltas(self._journal, message_id)
+        try:
+            reply = await self._reply(agent, deltas)
+        except ModelFailed as error:
+            return await self._model_failed(error, message_id if deltas.stored else None)
+        message = await self._reader(agent).read(reply, turn, message_id)
+        self._usage = self._usage + replace(reply.usage, requests=1)
+        ended = not message.calls
+        change = self._journal.change(
+            message=message,
+            usage=self._usage,
+            model_failures=0 if self._model_failures else None,
+            end="completed" if ended else None,
+            events=tuple(_reply_events(message, ended=ended)),
+        )
+        self._fresh = frozenset((call.turn, call.n) for call in message.calls if call.status is CallStatus.STARTED)
+        await self._journal.write(change)
+        self._messages.append(message)
+        self._crashes = self._model_failures = 0
+        return ended
+
+    async def _reply(self, agent: AgentDefinition, deltas: Deltas) -> Reply:
+        if self._history is None:
+            self._history = await self._journal.persist(lambda: self._parts.store.history(self.lease))
+        if self._instructions is None:
+            self._instructions = await self._ask_instructions(agent)
+        request = ModelRequest(
+            instructions=self._instructions,
+            messages=model_messages((*self._history, *self._messages)),
+            tools=_tool_specs(agent, self._context),
+            options=agent.model_options,
+        )
+        model = self._parts.models.model_for(agent, self._context)
+        if self._parts.model_places is None:
+            return await ask(model, request, deltas)
+        async with self._parts.model_places:
+            return await ask(model, request, deltas)
+
+    async def _ask_instructions(self, agent: AgentDefinition) -> str:
+        if isinstance(agent.instructions, str):
+            return agent.instructions
+        try:
+            return await agent.instructions(self._parts.instances, self._context)
+        except BaseException as error:
+            if cancelled_from_outside(error):
+                raise
+            log.exception("the instructions of %s failed", agent.where)
+            message = "the agent's instructions could not be made"
+            raise ModelFailed(message, code="instructions_failed", retryable=False) from error
+
+    def _reader(self, agent: AgentDefinition) -> ReplyReader:
+        settings = self._parts.settings
+        return ReplyReader(
+            agent=agent,
+            run=self._context,
+            instances=self._parts.instances,
+            parallel_calls=settings.parallel_calls,
+            max_result=settings.max_result,
+            now=self._parts.clock.now(),
+            expire_after=settings.approvals_expire_after,
+        )
+
+    async def _model_failed(self, error: ModelFailed, partial: str | None) -> bool:
+        self._model_failures += 1
+        log.warning("run %s: model request %d failed: %s", self.lease.run_id, self._model_failures, error)
+        pause = None
+        if error.retryable:
+            policy = self._parts.settings.model_retry
+            chance = random.random()  # noqa: S311 - spreads the tries of many runs
+            pause = retry_delay(policy, self._model_failures, chance=chance, asked=error.retry_after)
+        parts = _discarding(partial) if partial is not None else {}
+        if pause is None:
+            failure = RunFailure(code=error.code, message="the model could not answer; please try again later")
+            await self._end(failure, **parts)
+            return True
+        change = self._journal.change(model_failures=self._model_failures, **parts)
+        if pause <= _LONGEST_WAIT_IN_PLACE:
+            await self._journal.write(change)
+            await asyncio.sleep(pause)
+            return False
+        return await self._pause(self._parts.clock.now() + pause, ("model",), change)
+
+    async def _discard(self, partial: str) -> None:
+        await self._journal.write(self._journal.change(**_discarding(partial)))
+
+    # -- the calls of a reply
+
+    async def _work(self, agent: AgentDefinition) -> None:
+        """Work on the calls of the last reply until all are settled, or all that are left wait for a person."""
+        host = BatchHost(
+            calls=self._call_host(),
+            agent=agent,
+            parallel=self._parts.settings.parallel_calls,
+            now=self._parts.clock.now,
+            reload=self._with_decisions,
+        )
+        self._batch = CallBatch(host, self._messages[-1], fresh=self._fresh, steps=self._rows.steps)
+        try:
+            await self._batch.work()
+        finally:
+            self._batch.stop()
+            self._messages[-1] = self._batch.message
+        self._crashes = 0
+
+    def _call_host(self) -> CallHost:
+        return CallHost(
+            run=self._context,
+            instances=self._parts.instances,
+            journal=self._journal,
+            keeper=self._keeper,
+            max_result=self._parts.settings.max_result,
+            lingering=self.lingering,
+        )
+
+    async def _with_decisions(self, message: Message) -> Message:
+        rows = await self._journal.persist(lambda: self._parts.store.load(self.lease))
+        approvals = {call.n: call.approval for call in rows.messages[-1].calls}
+        calls = tuple(replace(call, approval=approvals.get(call.n, call.approval)) for call in message.calls)
+        return replace(message, calls=calls)
+
+    # -- ends and pauses
+
+    async def _pause(self, until: float | None, kinds: tuple[str, ...], change: Change | None = None) -> bool:
+        """Let the run wait; return False, with fresh approvals, when there is nothing to wait for any more."""
+        if await self._journal.pause(change or self._journal.change(), until, kinds):
+            return True
+        self._messages[-1] = await self._with_decisions(self._messages[-1])
+        return False
+
+    async def _end(self, failure: RunFailure | None, **parts: Any) -> None:
+        events = parts.pop("events", ())
+        if failure is None:
+            end: Any = "completed"
+            last = NewEvent(type=EventType.RUN_COMPLETED)
+        else:
+            end = "failed"
+            data = encode_json({"error": {"code": failure.code, "message": failure.message}})
+            last = NewEvent(type=EventType.RUN_FAILED, data=data)
+        results = self._settle_open()
+        change = self._journal.change(
+            end=end,
+            failure=failure,
+            results=tuple(call_result(call) for call in results),
+            events=(*events, *(completed_event(call) for call in results), last),
+            **parts,
+        )
+        await self._journal.write(change)
+
+    def _settle_open(self) -> list[ToolCall]:
+        settled = {(item.turn, item.n): item for item in settle(tuple(self._messages))}
+        return [
+            replace(call, status=item.status, result=item.result)
+            for message in self._messages
+            for call in message.calls
+            if (item := settled.get((call.turn, call.n))) is not None
+        ]
+
+
+def _reply_events(message: Message, *, ended: bool) -> list[NewEvent]:
+    turn = message.turn
+    events = [NewEvent(type=EventType.MESSAGE_COMPLETED, turn=turn, subject=message)]
+    for call in message.calls:
+        events.append(NewEvent(type=EventType.TOOL_CALLED, turn=turn, n=call.n, subject=call))
+        if call.approval is not None:
+            events.append(NewEvent(type=EventType.APPROVAL_REQUESTED, turn=turn, n=call.n, subject=call))
+        if call.status.settled:
+            events.append(completed_event(call))
+    if ended:
+        events.append(NewEvent(type=EventType.RUN_COMPLETED))
+    return events
+
+
+def _discarding(partial: str) -> dict[str, Any]:
+    event = NewEvent(type=EventType.MESSAGE_DISCARDED, data=encode_json({"message_id": partial}))
+    return {"discard": True, "events": (event,)}
+
+
+def _tool_specs(agent: AgentDefinition, context: AgentContext) -> tuple[ToolSpec, ...]:
+    return tuple(
+        ToolSpec(name=tool.name, description=tool.description, parameters=tool.parameters)
+        for tool in agent.tools
+        if tool.exists_for(context.principal)
+    )

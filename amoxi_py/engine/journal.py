@@ -1,0 +1,91 @@
+"""Writes one run's changes in order under its lease, again and again while the store is away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from amoxi_py.domain.run import Lease
+from amoxi_py.errors import LeaseLost, StoreUnavailable
+from amoxi_py.ports.store import Change, Store
+
+T = TypeVar("T")
+_FIRST_PAUSE = 0.02
+_LONGEST_PAUSE = 1.0
+
+
+class Journal:
+    """The changes of one run under one lease, numbered from 1."""
+
+    def __init__(self, store: Store, lease: Lease) -> None:
+        self.lease = lease
+        self._store = store
+        self._number = 0
+        self._loose: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def change(self, **parts: Any) -> Change:
+        """Return a change with the next number; it must be written."""
+        self._number += 1
+        return Change(lease=self.lease, number=self._number, **parts)
+
+    def write(self, change: Change) -> Awaitable[None]:
+        """Queue the change at once; the awaitable is done when it is durable, and raises `LeaseLost` if it never is."""
+        if self._closed:
+            raise LeaseLost(self.lease.run_id)
+        return self._until_durable(change, self._store.write(change))
+
+    def write_soon(self, change: Change, then: Callable[[], None] | None = None) -> None:
+        """Queue a change that nobody waits for; `then` is called when it is durable."""
+        if self._closed:
+            return
+        first = self._store.write(change)
+        first.add_done_callback(lambda future: self._written_soon(change, future, then))
+
+    def pause(self, change: Change, until: float | None, kinds: tuple[str, ...]) -> Awaitable[bool]:
+        """Queue a pause in the order of changes; see `Store.pause`."""
+        return self.persist(lambda: self._store.pause(change, until, kinds))
+
+    async def persist(self, verb: Callable[[], Awaitable[T]]) -> T:
+        """Return what a verb answers, calling it again while the store is away."""
+        pause = _FIRST_PAUSE
+        while True:
+            if self._closed:
+                raise LeaseLost(self.lease.run_id)
+            try:
+                return await verb()
+            except StoreUnavailable:
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def close(self) -> None:
+        """Write nothing more: the lease is lost, or the run is given away."""
+        self._closed = True
+
+    def _written_soon(self, change: Change, future: asyncio.Future[None], then: Callable[[], None] | None) -> None:
+        if future.cancelled():
+            return
+        failure = future.exception()
+        if failure is None:
+            if then is not None:
+                then()
+        elif isinstance(failure, StoreUnavailable) and not self._closed:
+            task = future.get_loop().create_task(self._write_again(change, then))
+            self._loose.add(task)
+            task.add_done_callback(self._loose.discard)
+
+    async def _write_again(self, change: Change, then: Callable[[], None] | None) -> None:
+        try:
+            await self._until_durable(change, self._store.write(change))
+        except LeaseLost:
+            return
+        if then is not None:
+            then()
+
+    async def _until_durable(self, change: Change, written: asyncio.Future[None]) -> None:
+        try:
+            await written
+        except StoreUnavailable:
+            await asyncio.sleep(_FIRST_PAUSE)
+            await self.persist(lambda: self._store.write(change))

@@ -1,0 +1,43 @@
+"""What can be set about the engine, with the defaults of a production server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from amoxi_py.domain.retry import RetryPolicy
+from amoxi_py.ports.store import OnBusy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """Times are in seconds, sizes in bytes.
+
+    Attributes:
+        worker: Whether this process executes runs; False only serves.
+        lease: How long a worker's claim lasts without renewal.
+        concurrency: Runs at once in this process.
+        parallel_calls: Calls of one reply at once.
+        tool_threads: Threads for sync tools.
+        max_attempts: Crashes of a run without a new checkpoint that end it.
+        on_busy: What a second message does to a busy conversation, when the agent does not say.
+        approvals_expire_after: None for never.
+        max_result: The longest result of a tool that a model is given; the rest is cut.
+        max_message: The longest message of a person, in characters.
+        models_at_once: Requests to models at once in this process; 0 is no limit.
+        model_retry: Tries of a model request.
+        poll: How often a worker looks for due runs when nothing tells it to.
+    """
+
+    worker: bool = True
+    lease: float = 30.0
+    concurrency: int = 2000
+    parallel_calls: int = 8
+    tool_threads: int = 64
+    max_attempts: int = 5
+    on_busy: OnBusy = "replace"
+    approvals_expire_after: float | None = None
+    max_result: int = 64 * 1024
+    max_message: int = 200_000
+    models_at_once: int = 0
+    model_retry: RetryPolicy = field(default_factory=RetryPolicy)
+    poll: float = 0.5

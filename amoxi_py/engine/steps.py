@@ -1,0 +1,133 @@
+"""Steps of one call: each name once, run once, recorded once, and from the record ever after."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import inspect
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Protocol, TypeVar
+
+from amoxi_py.declare.callables import is_async
+from amoxi_py.declare.step import step_options
+from amoxi_py.domain.encoding import clean_text, decode_json, encode_json
+from amoxi_py.domain.retry import RetryPolicy, retry_delay
+from amoxi_py.domain.tool_call import StepRecord
+from amoxi_py.engine.exits import cancelled_from_outside
+from amoxi_py.engine.values import decode_value, encode_value
+from amoxi_py.errors import StepError, ValueNotStorable
+
+T = TypeVar("T")
+
+
+class StepHost(Protocol):
+    """What a step needs of the try that it is part of."""
+
+    def run_in_thread(self, function: Callable[[], T], /) -> Awaitable[T]:
+        """Run a sync function in a thread."""
+        ...
+
+    def raise_if_closed(self) -> None:
+        """End the tool when its context is closed."""
+        ...
+
+
+class Steps:
+    """The steps of one try of one call: `records` are from earlier, `record` stores a new one."""
+
+    def __init__(
+        self,
+        *,
+        records: Iterable[StepRecord],
+        record: Callable[[StepRecord], Awaitable[None]],
+        prove: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._records = {step.name: step for step in records}
+        self._record = record
+        self._prove = prove
+        self._used: set[str] = set()
+
+    async def run(self, name: str, fn: Callable[..., Any], bound: Callable[[], Any], host: StepHost) -> Any:
+        """Return the recorded outcome of a step, or run it and record it."""
+        self._use(name)
+        known = self._records.get(name)
+        if known is not None:
+            return _replay(known)
+        await self._prove()
+        host.raise_if_closed()
+        record = await _execute(name, fn, bound, host)
+        host.raise_if_closed()
+        await self._record(record)
+        return _replay(record)
+
+    def _use(self, name: str) -> None:
+        if not isinstance(name, str) or not name or len(name) > 200:
+            raise ValueError(f"a step's name must be text of 1 to 200 characters, not {name!r}")
+        if name in self._used:
+            raise ValueError(
+                f"the step name {name!r} was used before in this call; give each step its own, such as {name + '-2'!r}"
+            )
+        self._used.add(name)
+
+
+def _replay(record: StepRecord) -> Any:
+    if record.failed:
+        type_name, text = decode_json(record.value)
+        if type_name == ValueNotStorable.__name__:
+            raise ValueNotStorable(text)
+        raise StepError(record.name, type_name, text)
+    try:
+        return decode_value(record.value)
+    except ValueNotStorable as error:
+        raise ValueNotStorable(f"step {record.name!r}: {error}") from None
+
+
+async def _execute(name: str, fn: Callable[..., Any], bound: Callable[[], Any], host: StepHost) -> StepRecord:
+    options = step_options(fn)
+    policy = RetryPolicy(tries=options.retries + 1, first=0.1, longest=5.0)
+    failures = 0
+    while True:
+        try:
+            async with asyncio.timeout(options.timeout):
+                value = await _call(bound, fn, host)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            if cancelled_from_outside(error):
+                raise
+            failures += 1
+            pause = retry_delay(policy, failures, chance=random.random())  # noqa: S311 - spreads tries, hides nothing
+            if pause is None:
+                return _failed(name, error)
+            await asyncio.sleep(pause)
+            host.raise_if_closed()
+        else:
+            return _recorded(name, value)
+
+
+def _recorded(name: str, value: Any) -> StepRecord:
+    try:
+        return StepRecord(name=name, value=encode_value(value))
+    except ValueNotStorable as error:  # its effect has happened, so this is its outcome: it must not run again
+        return _failed(name, ValueNotStorable(f"step {name!r}: {error}"))
+
+
+def _failed(name: str, error: BaseException) -> StepRecord:
+    return StepRecord(name=name, value=encode_json([type(error).__qualname__, error_text(error)]), failed=True)
+
+
+def error_text(error: BaseException) -> str:
+    """Return what an exception says, at most 2,000 characters, or nothing when it cannot say it."""
+    try:
+        return clean_text(str(error))[:2000]
+    except Exception:  # noqa: BLE001 - an app's exception may raise in its own `__str__`
+        return ""
+
+
+async def _call(bound: Callable[[], Any], fn: Callable[..., Any], host: StepHost) -> Any:
+    if is_async(fn):
+        return await bound()
+    value = await host.run_in_thread(functools.partial(contextvars.copy_context().run, bound))
+    return await value if inspect.isawaitable(value) else value

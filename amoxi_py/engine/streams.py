@@ -1,0 +1,67 @@
+"""What a reader follows: the stored log from a cursor on, then its tail as it grows, without gap or double."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+from amoxi_py.domain.event import Event
+from amoxi_py.engine.hub import Hub
+from amoxi_py.ports.store import LogPosition, Store
+
+_PAGE = 500
+
+
+class EventStream:
+    """The events after a cursor, in batches that are never empty.
+
+    A run's stream ends after its terminal event; a conversation's never does. `exhausted` is True when the run has
+    ended and nothing comes after the cursor.
+    """
+
+    def __init__(self, store: Store, hub: Hub, position: LogPosition, after: int | None) -> None:
+        self._store = store
+        self._hub = hub
+        self._position = position
+        self._cursor = _start(position, after)
+        self.exhausted = position.ended_seq is not None and self._cursor >= position.ended_seq
+
+    async def __aiter__(self) -> AsyncGenerator[tuple[Event, ...], None]:
+        if self.exhausted:
+            return
+        follower = self._hub.follow(self._position.conversation)
+        try:
+            while True:
+                follower.restart()
+                while True:
+                    page = await self._store.read_log(self._position, self._cursor, _PAGE)
+                    if page:
+                        self._cursor = page[-1].seq
+                        yield page
+                        if self._ends(page):
+                            return
+                    if len(page) < _PAGE:
+                        break
+                while not follower.overflowed:
+                    new = self._unseen(await follower.take())
+                    if new:
+                        self._cursor = new[-1].seq
+                        yield new
+                        if self._ends(new):
+                            return
+        finally:
+            self._hub.unfollow(self._position.conversation, follower)
+
+    def _unseen(self, events: list[Event]) -> tuple[Event, ...]:
+        run, cursor = self._position.run, self._cursor
+        return tuple(event for event in events if event.seq > cursor and (run is None or event.run == run))
+
+    def _ends(self, events: tuple[Event, ...]) -> bool:
+        return self._position.run is not None and events[-1].type.ends_run
+
+
+def _start(position: LogPosition, after: int | None) -> int:
+    if after is None:
+        return position.first_seq - 1 if position.run is not None else 0
+    if after > position.last_seq:  # a number of another log: a store that was restored, or one that was erased
+        return position.first_seq - 1
+    return after

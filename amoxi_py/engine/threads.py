@@ -1,0 +1,117 @@
+"""Threads for sync tools: daemon threads of our own, because a tool that never returns must not hold up the exit."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+T = TypeVar("T")
+
+
+class ThreadPool:
+    """At most `limit` threads, started when they are needed; calls beyond wait for a free one."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._threads = 0
+        self._idle = 0
+        self._lock = threading.Lock()
+        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+
+    def submit(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Run a function in a thread; a cancelled future keeps it from starting, but not from ending."""
+        future, job = as_job(function)
+        with self._lock:
+            if self._idle > 0:
+                self._idle -= 1
+            elif self._threads < self._limit:  # before the job is put: one that is refused here must never run
+                threading.Thread(target=self._work, name=f"amoxi-tool-{self._threads + 1}", daemon=True).start()
+                self._threads += 1
+            self._jobs.put(job)
+        return future
+
+    async def run(self, function: Callable[[], T], lingering: set[asyncio.Future[Any]]) -> T:
+        """Run a function in a thread and return what it does.
+
+        When the waiting is cancelled, a function that has not started never does; for one that has, a future is put
+        into `lingering` until it ends.
+        """
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[Any] = loop.create_future()
+        begin = _Beginning()
+
+        def tracked() -> T | None:
+            if not begin.take():
+                return None
+            try:
+                return function()
+            finally:
+                _call_loop(loop, _deliver, ended, None, None)
+
+        future = self.submit(tracked)
+        try:
+            return cast(T, await future)
+        except asyncio.CancelledError:
+            if not begin.take() and not ended.done():
+                lingering.add(ended)
+                ended.add_done_callback(lingering.discard)
+            raise
+
+    def _work(self) -> None:
+        while True:
+            self._jobs.get()()
+            with self._lock:
+                self._idle += 1
+
+
+def as_job(function: Callable[[], T]) -> tuple[asyncio.Future[T], Callable[[], None]]:
+    """Return a future of this loop, and the job that runs the function and fulfils it from any thread."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def job() -> None:
+        if future.cancelled():
+            return
+        try:
+            outcome: Any = function()
+            failure = None
+        except BaseException as error:  # noqa: BLE001 - whatever a tool raises belongs to who awaits it
+            outcome, failure = None, error
+        _call_loop(loop, _deliver, future, outcome, failure)
+
+    return future, job
+
+
+class _Beginning:
+    """Decides once who was first: the thread that begins, or the caller that gives up."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._taken = False
+
+    def take(self) -> bool:
+        """Return whether this is the first to ask."""
+        with self._lock:
+            first, self._taken = not self._taken, True
+        return first
+
+
+def _call_loop(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *arguments: Any) -> None:
+    try:
+        loop.call_soon_threadsafe(callback, *arguments)
+    except RuntimeError:  # the loop is closed: the process ends and nobody waits
+        pass
+
+
+def _deliver(future: asyncio.Future[T], outcome: T, failure: BaseException | None) -> None:
+    if future.done():
+        return
+    if failure is None:
+        future.set_result(outcome)
+    elif isinstance(failure, (StopIteration, GeneratorExit)):  # the one a future refuses; both mean other things there
+        future.set_exception(RuntimeError(f"the function raised {type(failure).__name__}"))
+    else:
+        future.set_exception(failure)

@@ -1,0 +1,38 @@
+"""The history that a model is given: built by one function, which keeps every call paired with its one result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from amoxi_py.domain.encoding import decode_json, encode_json_unicode
+from amoxi_py.domain.message import Message
+from amoxi_py.domain.settle import NEVER_STARTED_TEXT
+from amoxi_py.domain.tool_call import ToolCall
+from amoxi_py.ports.chat_model import AssistantMessage, CallRequest, ModelMessage, ToolResult, UserMessage
+
+FAILED_TEXT = "The tool failed."
+
+
+def model_messages(messages: Iterable[Message]) -> tuple[ModelMessage, ...]:
+    """Return stored messages in the form and the order that every provider accepts."""
+    told: list[ModelMessage] = []
+    for message in messages:
+        if message.role == "user":
+            told.append(UserMessage(text=message.text))
+        elif message.calls:
+            calls = tuple(CallRequest(id=call.id, name=call.tool, arguments=call.arguments) for call in message.calls)
+            told.append(AssistantMessage(text=message.text, calls=calls))
+            told.extend(_result(call) for call in message.calls)
+        elif message.text.strip():
+            told.append(AssistantMessage(text=message.text))
+    return tuple(told)
+
+
+def _result(call: ToolCall) -> ToolResult:
+    if call.result is None:  # its run has ended in a way that left it open; no provider accepts a call without a result
+        return ToolResult(call_id=call.id, tool=call.tool, content=NEVER_STARTED_TEXT, is_error=True)
+    value = decode_json(call.result)
+    content = value if isinstance(value, str) else encode_json_unicode(value)
+    if call.is_error and not content.strip():  # no provider takes an error without a text
+        content = FAILED_TEXT
+    return ToolResult(call_id=call.id, tool=call.tool, content=content, is_error=call.is_error)

@@ -1,0 +1,177 @@
+"""One turn: ask the model, check its reply, and turn it into a message with calls that can be recorded."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import Any
+
+from amoxi_py.declare.definitions import AgentDefinition, Instances, ToolDefinition
+from amoxi_py.domain.approval import Approval
+from amoxi_py.domain.encoding import clean_json, clean_text, decode_json, encode_json
+from amoxi_py.domain.ids import call_id
+from amoxi_py.domain.message import Message
+from amoxi_py.domain.tool_call import CallStatus, Effect, ToolCall
+from amoxi_py.engine.calls import read_arguments, settled_call
+from amoxi_py.engine.context import AgentContext, CallToolContext, SyncCallContext
+from amoxi_py.engine.deltas import Deltas
+from amoxi_py.engine.exits import cancelled_from_outside
+from amoxi_py.engine.steps import Steps, error_text
+from amoxi_py.errors import ArgumentsInvalid, ModelFailed
+from amoxi_py.ports.chat_model import CallRequest, ChatModel, ModelRequest, Reply, TextDelta
+
+log = logging.getLogger("amoxi_py.models")
+
+_MOST_CALLS = 128
+
+
+async def ask(model: ChatModel, request: ModelRequest, deltas: Deltas) -> Reply:
+    """Return the model's finished reply, while its pieces are stored as deltas.
+
+    Raises:
+        ModelFailed: there is no reply, or none that can be used.
+    """
+    reply: Reply | None = None
+    stream = model.stream(request)
+    try:
+        async for item in stream:
+            if isinstance(item, TextDelta):
+                deltas.add(item.text)
+            else:
+                reply = item
+    except (ModelFailed, GeneratorExit):
+        raise
+    except BaseException as error:  # a model object of the app's own may raise anything
+        if cancelled_from_outside(error):
+            raise
+        log.exception("the model %s raised an error", getattr(model, "name", type(model).__name__))
+        raise ModelFailed(f"the model raised {type(error).__qualname__}", retryable=False) from error
+    finally:
+        deltas.stop()
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            await close()
+    if reply is None:
+        raise ModelFailed("the model's answer ended before it was finished", code="model_stream_cut")
+    if not reply.text.strip() and not reply.calls:
+        raise ModelFailed("the model gave an empty answer", code="model_empty_reply")
+    if len(reply.calls) > _MOST_CALLS:
+        raise ModelFailed(f"the model asked for {len(reply.calls)} calls at once", code="model_too_many_calls")
+    return reply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyReader:
+    """Turns a reply into a message. `now` is in seconds since 1970; `expire_after` in seconds or None."""
+
+    agent: AgentDefinition
+    run: AgentContext
+    instances: Instances
+    parallel_calls: int
+    max_result: int
+    now: float
+    expire_after: float | None
+
+    async def read(self, reply: Reply, turn: int, message_id: str) -> Message:
+        """Return the message: each call is open, started, or settled already when it can never run."""
+        text = clean_text(reply.text)
+        calls = [await self._read_call(request, reply, turn, n) for n, request in enumerate(reply.calls)]
+        free = self.parallel_calls
+        for n, call in enumerate(calls):
+            if call.status is CallStatus.OPEN and call.approval is None and free > 0:
+                free -= 1
+                calls[n] = replace(call, status=CallStatus.STARTED, tries=1)
+        return Message(
+            id=message_id,
+            run_id=self.run.run_id,
+            turn=turn,
+            role="assistant",
+            text=text,
+            calls=tuple(calls),
+            created_at=self.now,
+        )
+
+    async def _read_call(self, request: CallRequest, reply: Reply, turn: int, n: int) -> ToolCall:
+        tool = self._tool(request.name)
+        arguments, wrong = _read_object(request.arguments)
+        call = ToolCall(
+            id=call_id(self.run.run_id, turn, n),
+            turn=turn,
+            n=n,
+            tool=_storable_name(request.name),
+            arguments=encode_json(arguments),
+            effect=tool.effect if tool is not None else Effect.UNSAFE,
+        )
+        if tool is None:
+            return self._refuse(call, self._unknown_tool(request.name))
+        if reply.cut and n == len(reply.calls) - 1:
+            wrong = wrong or "the answer was cut at its length limit, so the arguments may not be whole"
+        if wrong is not None:
+            return self._refuse(call, f"The arguments cannot be used: {wrong}. Nothing was done; call it again.")
+        try:
+            values = read_arguments(tool, arguments)
+        except ArgumentsInvalid as error:
+            return self._refuse(call, f"The arguments do not fit: {error}. Nothing was done; correct them.")
+        if await self._needs_approval(tool, call, values):
+            expires_at = None if self.expire_after is None else self.now + self.expire_after
+            return replace(call, approval=Approval(approver=tool.approver, created_at=self.now, expires_at=expires_at))
+        return call
+
+    def _tool(self, name: str) -> ToolDefinition | None:
+        tool = self.agent.tool(name)
+        return tool if tool is not None and tool.exists_for(self.run.principal) else None
+
+    def _unknown_tool(self, name: str) -> str:
+        names = [tool.name for tool in self.agent.tools if tool.exists_for(self.run.principal)]
+        known = f"the tools are: {', '.join(names)}" if names else "there are no tools"
+        return f"There is no tool {clean_text(name)[:100]!r}; {known}."
+
+    def _refuse(self, call: ToolCall, text: str) -> ToolCall:
+        return settled_call(call, CallStatus.FAILED, text, self.max_result)
+
+    async def _needs_approval(self, tool: ToolDefinition, call: ToolCall, values: dict[str, Any]) -> bool:
+        if isinstance(tool.needs_approval, bool):
+            return tool.needs_approval
+        context = CallToolContext(
+            run=self.run, call_id=call.id, attempt=1, steps=_NO_STEPS, progress=lambda _text: None
+        )
+        try:
+            ctx = SyncCallContext(context) if tool.sync else context
+            return bool(await tool.needs_approval(self.instances, ctx, values))
+        except BaseException as error:  # the app's rule failed; asking a person is the safe side
+            if cancelled_from_outside(error):
+                raise
+            log.warning("needs_approval of %s failed, so a person is asked: %s", tool.where, error_text(error))
+            return True
+        finally:
+            context.close()
+
+
+async def _refuse_step(_record: Any = None) -> None:
+    raise ValueError("a step can only be taken in the tool itself, not in needs_approval")
+
+
+_NO_STEPS = Steps(records=(), record=_refuse_step, prove=_refuse_step)
+
+
+def _read_object(text: str) -> tuple[dict[str, Any], str | None]:
+    """Return the arguments and what is wrong with them; nothing at all means no arguments."""
+    if not text.strip() or text.strip() == "null":
+        return {}, None
+    try:
+        value = decode_json(text)
+        if isinstance(value, str) and value.lstrip().startswith("{"):  # some models encode them twice
+            value = decode_json(value)
+    except ValueError as error:
+        return {}, f"they are not JSON ({clean_text(str(error))[:100]}): {clean_text(text)[:200]}"
+    if isinstance(value, dict):
+        return clean_json(value), None
+    if value == []:
+        return {}, None
+    return {}, f"they must be a JSON object, not {clean_text(text)[:200]}"
+
+
+def _storable_name(name: str) -> str:
+    """Return a name that every provider accepts back in a history."""
+    kept = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in name)
+    return kept[:64] or "unnamed"

@@ -1,0 +1,173 @@
+"""Claims runs and executes them, many at once, under one lease of this process; hands them over when it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from amoxi_py.domain.ids import new_id
+from amoxi_py.domain.message import Message
+from amoxi_py.domain.run import RunRows
+from amoxi_py.engine.execution import Parts, RunExecution
+from amoxi_py.engine.lease import LeaseKeeper
+from amoxi_py.errors import LeaseLost, StoreUnavailable
+from amoxi_py.ports.store import WorkerKey
+
+log = logging.getLogger("amoxi_py.worker")
+
+_MOST_AT_ONCE = 100
+_LAST_MOMENTS = 1.0
+
+
+class Worker:
+    """The part of a process that executes runs."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._keeper: LeaseKeeper | None = None
+        self._claims = 0
+        self._reserved = 0
+        self._active: dict[asyncio.Task[None], RunExecution] = {}
+        self._releases: set[asyncio.Task[None]] = set()
+        self._due = asyncio.Event()
+        self._stopping = False
+        self._claiming: asyncio.Task[None] | None = None
+        self._returning: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Enroll, and begin to claim."""
+        await self._enroll()
+        self._parts.hub.on_due = self._due.set
+        self._claiming = asyncio.get_running_loop().create_task(self._claim_for_ever())
+
+    def reserve(self) -> WorkerKey | None:
+        """Keep a place for a run that is about to be submitted; None when there is no free one."""
+        keeper = self._keeper
+        if self._stopping or keeper is None or not keeper.current or self._free() <= 0:
+            return None
+        self._reserved += 1
+        return keeper.worker
+
+    def unreserve(self) -> None:
+        """Give the place back."""
+        self._reserved -= 1
+
+    def begin(self, rows: RunRows, history: tuple[Message, ...] | None = None) -> None:
+        """Execute a run that was claimed for this worker; `history` spares a read when it is known."""
+        keeper = self._keeper
+        if keeper is None or keeper.worker.key != rows.lease.worker:
+            return  # claimed under a lease that was lost meanwhile: whoever takes it over goes on
+        execution = RunExecution(self._parts, keeper, rows, history)
+        task = execution.start()
+        self._active[task] = execution
+        task.add_done_callback(self._ended)
+        if self._stopping:
+            execution.interrupt()
+
+    async def stop(self, grace: float) -> None:
+        """Claim nothing more, let runs end within `grace` seconds, and hand over what is left, at once."""
+        self._stopping = True
+        self._parts.hub.on_due = lambda: None
+        for task in (self._claiming, self._returning):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait((task,))
+        if self._active and grace > 0:
+            await asyncio.wait(self._active, timeout=grace)
+        await self._interrupt_all()
+        if self._releases:
+            await asyncio.wait(self._releases, timeout=_LAST_MOMENTS)
+        if self._keeper is not None:
+            self._keeper.stop()
+            try:
+                await self._parts.store.retire(self._keeper.worker)
+            except StoreUnavailable as error:
+                log.warning("the store is away, so the runs of this worker wait for its lease to expire: %s", error)
+
+    def _free(self) -> int:
+        return self._parts.settings.concurrency - len(self._active) - self._reserved
+
+    async def _enroll(self) -> None:
+        sent = self._parts.clock.running()
+        lease = self._parts.settings.lease
+        worker = await self._parts.store.enroll(new_id("worker"), lease)
+        self._claims = 0
+        self._keeper = LeaseKeeper(self._parts.store, self._parts.clock, lease, worker, sent)
+        self._keeper.start(self._lost)
+
+    def _lost(self) -> None:
+        log.warning("this worker's lease was lost; its runs are dropped here and go on elsewhere")
+        self._returning = asyncio.get_running_loop().create_task(self._come_back())
+
+    async def _come_back(self) -> None:
+        lost, self._keeper = self._keeper, None
+        if lost is not None:
+            lost.stop()
+        await self._interrupt_all()
+        while not self._stopping:
+            try:
+                await self._enroll()
+            except StoreUnavailable:
+                await asyncio.sleep(self._parts.settings.poll)
+            else:
+                self._due.set()
+                return
+
+    async def _interrupt_all(self) -> None:
+        for execution in self._active.values():
+            execution.interrupt()
+        while self._active:
+            await asyncio.wait(self._active, timeout=_LAST_MOMENTS)
+
+    # -- claiming
+
+    async def _claim_for_ever(self) -> None:
+        while True:
+            try:
+                await self._claim()
+            except StoreUnavailable as error:
+                log.warning("claiming has to wait: %s", error)
+            except LeaseLost:
+                pass  # the keeper finds out by itself and comes back under a new id
+            try:
+                await asyncio.wait_for(self._due.wait(), self._parts.settings.poll)
+            except TimeoutError:
+                pass
+
+    async def _claim(self) -> None:
+        while True:
+            self._due.clear()
+            keeper, limit = self._keeper, min(self._free(), _MOST_AT_ONCE)
+            if keeper is None or not keeper.current or limit <= 0:
+                return
+            claimed = await self._parts.store.claim(keeper.worker, self._claims + 1, limit)
+            if keeper is self._keeper:
+                self._claims += 1
+            for rows in claimed:
+                self.begin(rows)
+            if len(claimed) < limit:
+                return
+
+    # -- ends
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        execution = self._active.pop(task)
+        if self._free() == 1:
+            self._due.set()  # the last place was taken until now, so more may be waiting
+        if task.cancelled() or task.exception() is not None:
+            failure = None if task.cancelled() else task.exception()
+            if failure is not None and not isinstance(failure, LeaseLost):
+                log.error("run %s stopped by an error", execution.lease.run_id, exc_info=failure)
+            release = task.get_loop().create_task(self._release(execution))
+            self._releases.add(release)
+            release.add_done_callback(self._releases.discard)
+
+    async def _release(self, execution: RunExecution) -> None:
+        """Give a run away once none of its code runs here: before that, somebody else must not begin."""
+        while execution.lingering:
+            await asyncio.wait(tuple(execution.lingering))
+        try:
+            await self._parts.store.release(execution.lease)
+        except StoreUnavailable as error:
+            log.warning("run %s could not be handed over: %s", execution.lease.run_id, error)
+        self._due.set()

@@ -1,0 +1,1 @@
+"""What the engine needs of the world, as protocols; the adapters are in `stores` and `models`."""

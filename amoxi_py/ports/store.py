@@ -1,0 +1,395 @@
+"""What the engine needs of durable storage: rows of runs, and the verbs that change them.
+
+Every verb is one transaction: it happens whole, or not at all, and it can be sent twice: the second time it finds its
+own work and answers the same, because the answer to a commit can be lost. What is committed is durable. A worker's
+writes carry its `Lease`; one that is not current is refused with `LeaseLost` and changes nothing. Reads for the outside
+take the principal, and someone else's things are not found. Any verb raises `StoreUnavailable` when the
+database cannot be used; nothing that was stored is lost by that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, Literal, Protocol, TypeVar
+
+from amoxi_py.domain.approval import Approval, Decision
+from amoxi_py.domain.event import Event, NewEvent
+from amoxi_py.domain.message import Message
+from amoxi_py.domain.principal import Principal
+from amoxi_py.domain.run import Lease, Run, RunFailure, RunRows
+from amoxi_py.domain.tool_call import CallStatus, StepRecord, ToolCall
+from amoxi_py.domain.usage import Usage
+
+T = TypeVar("T")
+OnBusy = Literal["replace", "queue", "reject"]
+EventListener = Callable[[Sequence[Event]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerKey:
+    """A worker that is enrolled: its public id (new at each start) and the store's key of it."""
+
+    id: str
+    key: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """A message that becomes a run.
+
+    The engine makes all ids, so that a submission can be sent twice. `digest` is of the request's body: the same
+    idempotency key with another digest is refused. `claim_by` is a worker of this process with a free place.
+    """
+
+    run_id: str
+    message_id: str
+    conversation_id: str
+    new_conversation: bool
+    agent: str
+    principal: Principal
+    text: str
+    files: tuple[str, ...] = ()
+    idempotency_key: str | None = None
+    digest: str = ""
+    on_busy: OnBusy = "replace"
+    claim_by: WorkerKey | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted:
+    """The run of a submission; `rows` when it was claimed in the same commit; `created` is False for a repeated key."""
+
+    run: Run
+    rows: RunRows | None = None
+    created: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallResult:
+    """The one result of a call; `result` is JSON text."""
+
+    turn: int
+    n: int
+    status: CallStatus
+    result: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewStep:
+    """The outcome of a step of a call."""
+
+    turn: int
+    n: int
+    record: StepRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a worker adds to a run, as one whole.
+
+    `number` grows by one with each change under a lease. A change whose number is not greater than the last one stored
+    under the same lease was stored already, and is not stored again; one that leaves a gap is refused with
+    `StoreUnavailable`, because the one before it has still to be sent again.
+
+    Attributes:
+        lease: The proof.
+        number: Its place among the changes of this lease, from 1.
+        message: A finished reply with its calls (statuses `open`, `started`, or settled with a result at once,
+            approvals where asked). Deltas of the run are dropped in the same commit.
+        starts: Calls, as (turn, n), that start now: status `started`, one more try.
+        retries: Calls that start again after a failed try: one more try and one more failure; failed steps are
+            forgotten.
+        results: Results of calls.
+        expired: Calls whose approval expired undecided: its decision becomes `expire`.
+        steps: Outcomes of steps; the first outcome of a name stays.
+        discard: Drop the stored deltas of the run (a new try follows, or a new worker).
+        usage: The run's whole usage so far, or None for no change.
+        model_failures: Failed model requests since the last reply, or None for no change.
+        end: `completed` or `failed`, or None.
+        failure: Why it failed.
+        result: The structured result, JSON text.
+        events: For the log, in order, after the rows they point to.
+    """
+
+    lease: Lease
+    number: int
+    message: Message | None = None
+    starts: tuple[tuple[int, int], ...] = ()
+    retries: tuple[tuple[int, int], ...] = ()
+    results: tuple[CallResult, ...] = ()
+    expired: tuple[tuple[int, int], ...] = ()
+    steps: tuple[NewStep, ...] = ()
+    discard: bool = False
+    usage: Usage | None = None
+    model_failures: int | None = None
+    end: Literal["completed", "failed"] | None = None
+    failure: RunFailure | None = None
+    result: str | None = None
+    events: tuple[NewEvent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A decision about a call. `arguments` are edited ones, JSON text, already known to fit the tool.
+
+    `allowed` is whether the engine found that the principal may decide by a rule that only code can know.
+    """
+
+    call_id: str
+    run_id: str
+    principal: Principal
+    decision: Decision
+    reason: str | None = None
+    arguments: str | None = None
+    allowed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallView:
+    """A call with what a decision about it needs to know."""
+
+    call: ToolCall
+    run_id: str
+    agent: str
+    conversation_id: str
+    requested_by: Principal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """What readers see of a conversation; times are seconds since 1970."""
+
+    id: str
+    agent: str
+    title: str
+    created_at: float
+    updated_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page(Generic[T]):
+    """Some items of a list, and the cursor for the next ones, or None at its end."""
+
+    items: tuple[T, ...]
+    next_cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationPage:
+    """A conversation and some of its messages, oldest first.
+
+    `last_event_id` joins the page to a stream: the events after it bring what is not in the messages, once.
+    """
+
+    conversation: Conversation
+    messages: Page[Message]
+    last_event_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPosition:
+    """Where a reader of a log starts.
+
+    Keys are the store's own. `run` is None for a whole conversation. `last_seq` is the last number of the
+    conversation's log; `first_seq` that of the first event of the run (of the newest run, for a conversation).
+    `ended_seq` is the number of the run's terminal event, or None while it goes on.
+    """
+
+    conversation: int
+    run: int | None
+    first_seq: int
+    last_seq: int
+    ended_seq: int | None = None
+
+
+class Store(Protocol):
+    """Runs, conversations and their logs, durably.
+
+    Events that any process commits are given to the listener of `open`, on the event loop, in the order of each
+    conversation's log and after they are durable. Those of other processes may arrive a moment later (10 ms on SQLite).
+    """
+
+    async def open(self, listener: EventListener) -> None:
+        """Connect, migrate when needed (under one lock), and start to listen.
+
+        Raises:
+            StoreDamaged: when what is there cannot be used; the message names it and the way out.
+            StoreUnavailable: when it cannot be reached.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Finish what was accepted, then disconnect. Nothing may be called after it."""
+        ...
+
+    # -- a principal's verbs
+
+    async def submit(self, submission: Submission) -> Submitted:
+        """Store a message and its run.
+
+        An idempotency key is looked up before all else. A busy conversation queues the run behind, cancels what is
+        open in it (`replace`; but only queues when an open run waits for somebody else than the asker), or refuses.
+        Events: `run.queued`, `message.completed`, and `run.started` when it was claimed.
+
+        Raises:
+            NotFound: the conversation is not this principal's with this agent.
+            Conflict: the key was used with another body (`idempotency_key_reused`), or the conversation is busy and the
+                submission says `reject` (`conversation_busy`).
+        """
+        ...
+
+    async def cancel(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
+        """End a run now, whoever executes it, and return it; a run that had ended is returned unchanged.
+
+        The fence is raised, open and started calls get the results of `settle`, stored deltas become a message marked
+        stopped, the terminal event is logged. The next run of the conversation may be claimed when the old worker has
+        released this one, or 1 s later.
+
+        Raises:
+            NotFound: no such run of this principal (and agent, when given).
+        """
+        ...
+
+    async def decide(self, verdict: Verdict) -> tuple[Approval, CallView]:
+        """Record the first decision about an open call and wake its run; return what is recorded.
+
+        The same decision again returns the recorded one.
+
+        Raises:
+            NotFound: no such approval for this principal (neither owner nor approver).
+            Forbidden: the owner, who is not the approver.
+            Conflict: decided otherwise (`already_decided`), expired (`approval_expired`), or its run or call has ended
+                (`approval_closed`).
+        """
+        ...
+
+    async def erase(self, conversation_id: str, principal: Principal, agent: str | None = None) -> None:
+        """Cancel what runs in a conversation and delete it with all that belongs to it; idempotency keys stay.
+
+        Raises:
+            NotFound: no such conversation of this principal.
+        """
+        ...
+
+    # -- a worker's verbs
+
+    async def enroll(self, worker_id: str, lease_s: float) -> WorkerKey:
+        """Register a worker with a lease from now. The id must be new at each process start."""
+        ...
+
+    def renew(self, worker: WorkerKey, lease_s: float) -> None:
+        """Extend the worker's lease from now; blocks, and may be called from any thread.
+
+        Raises:
+            LeaseLost: it had expired, or is gone. An expired lease cannot be renewed, even if nobody took over.
+        """
+        ...
+
+    async def retire(self, worker: WorkerKey) -> None:
+        """Take a worker off the list; runs that still name it are handed over at once, not counted as crashes."""
+        ...
+
+    async def claim(self, worker: WorkerKey, number: int, limit: int) -> tuple[RunRows, ...]:
+        """Lease up to `limit` runs that are due, oldest first.
+
+        Due are: queued at the head of their conversation, waiting for a time that has come, and running under a worker
+        whose lease expired (one more crash and attempt).
+
+        `number` grows by one with each claim of a worker; a repeated number returns what that claim got. Events:
+        `run.started` at a run's first claim, else `run.resumed`.
+        """
+        ...
+
+    async def load(self, lease: Lease) -> RunRows:
+        """Read a leased run's rows anew; raise `LeaseLost` when the lease is not current."""
+        ...
+
+    async def history(self, lease: Lease) -> tuple[Message, ...]:
+        """Read the messages of the conversation's earlier runs, with their calls, in order; all of them have ended."""
+        ...
+
+    def write(self, change: Change) -> asyncio.Future[None]:
+        """Add a change to a leased run; it takes its place in the order of changes at the call, not at the await.
+
+        Changes of many runs that wait at the same moment share a commit; a refused one leaves the others alone.
+        A change that adds a message, a result or a step sets the run's crashes to 0.
+
+        Raises:
+            LeaseLost: the lease is not current, or the run has ended.
+        """
+        ...
+
+    async def pause(self, change: Change, until: float | None, kinds: tuple[str, ...]) -> bool:
+        """Store a change and let the run wait, without a worker, until a decision or a time (seconds since 1970).
+
+        Looks again in the same transaction: when an approval of an open call was decided already, nothing waits and
+        False says "go on" (the change is stored all the same, but for its events). Event: `run.waiting`.
+        """
+        ...
+
+    async def release(self, lease: Lease) -> None:
+        """Say that no code of this run is executed here any more.
+
+        A running one is queued again, for anybody, at once and not counted as a crash; after a cancel the next run of
+        the conversation becomes claimable. Anything else is left as it is.
+        """
+        ...
+
+    # -- reads for the outside
+
+    async def get_run(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
+        """Return the principal's run; raise `NotFound`."""
+        ...
+
+    async def list_runs(
+        self, principal: Principal, agent: str | None = None, *, limit: int = 50, cursor: str | None = None
+    ) -> Page[Run]:
+        """Return the principal's runs, newest first; raise `InvalidRequest` for a cursor that is none."""
+        ...
+
+    async def get_call(self, call_id: str, principal: Principal) -> CallView:
+        """Return a call that the principal owns or may decide about; raise `NotFound`."""
+        ...
+
+    async def list_conversations(
+        self, principal: Principal, agent: str | None = None, *, limit: int = 50, cursor: str | None = None
+    ) -> Page[Conversation]:
+        """Return the principal's conversations, newest first."""
+        ...
+
+    async def read_conversation(
+        self,
+        conversation_id: str,
+        principal: Principal,
+        agent: str | None = None,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> ConversationPage:
+        """Return the newest messages of a conversation (a cursor gives older ones), oldest first; raise `NotFound`."""
+        ...
+
+    async def find_log(
+        self,
+        principal: Principal,
+        *,
+        run_id: str | None = None,
+        conversation_id: str | None = None,
+        agent: str | None = None,
+    ) -> LogPosition:
+        """Return where the log of a run or of a conversation is; raise `NotFound`."""
+        ...
+
+    async def read_log(self, position: LogPosition, after: int, limit: int) -> tuple[Event, ...]:
+        """Return the next events with `seq > after`; a finished message stands in the place of its deltas."""
+        ...
+
+    async def secret(self, name: str, proposed: str) -> str:
+        """Return the app's stored secret of this name; the first one proposed is kept."""
+        ...
+
+    async def busy_runs(self) -> int:
+        """Return how many runs are open (queued, running or waiting), without scanning ended ones."""
+        ...

@@ -1,0 +1,146 @@
+"""The work of one transaction: one clock, the numbers of each conversation's log, and rows that go in together.
+
+Messages and events are held back and stored by one statement each; whoever reads rows of a run calls `flush` first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from amoxi_py.domain.event import Event, EventType
+from amoxi_py.domain.message import Message
+from amoxi_py.domain.tool_call import ToolCall
+from amoxi_py.stores.sql.rows import load_subject
+from amoxi_py.stores.sql.transaction import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTime:
+    """The time that leases are counted in: milliseconds of a clock, and the boot that the clock belongs to."""
+
+    now: int
+    boot: str | None = None
+
+
+class Batch:
+    """Everything that one transaction does.
+
+    Attributes:
+        tx: Its statements.
+        now: The time in milliseconds since 1970, the same for all of the batch.
+        lease: The time for leases.
+        told: The events so far, for the listener, once the transaction is durable.
+    """
+
+    def __init__(self, tx: Transaction, now: int, lease: LeaseTime) -> None:
+        self.tx = tx
+        self.now = now
+        self.lease = lease
+        self.told: list[Event] = []
+        self._last_seqs: dict[int, int] = {}
+        self._logged: set[int] = set()
+        self._messages: list[tuple[Any, ...]] = []
+        self._events: list[tuple[Any, ...]] = []
+        self._without_subject: list[int] = []
+        self._living: dict[int, bool] = {}
+
+    def knows_last_seq(self, conversation: int, last_seq: int) -> None:
+        """Take note of a conversation's last number, as it is stored; its own count of this batch goes before it."""
+        self._last_seqs.setdefault(conversation, last_seq)
+
+    def last_seq(self, conversation: int) -> int:
+        """Return the last number given out in a conversation that `knows_last_seq` was called for."""
+        return self._last_seqs[conversation]
+
+    def log(
+        self,
+        type: EventType,
+        *,
+        conversation: int,
+        run: int,
+        run_id: str,
+        turn: int | None = None,
+        n: int | None = None,
+        data: str | None = None,
+        told_data: Mapping[str, Any] | None = None,
+        subject: Message | ToolCall | None = None,
+    ) -> int:
+        """Add an event to a conversation's log and return its number.
+
+        `data` is stored; `told_data` is what readers are told instead, when other rows hold it.
+        """
+        seq = self._last_seqs[conversation] + 1
+        self._last_seqs[conversation] = seq
+        self._logged.add(conversation)
+        self._events.append((conversation, seq, run, int(type), turn, n, data))
+        if turn is not None and subject is None:
+            self._without_subject.append(len(self.told))
+        self.told.append(
+            Event(
+                conversation=conversation,
+                seq=seq,
+                run=run,
+                run_id=run_id,
+                type=type,
+                stored=data if told_data is None else told_data,
+                subject=subject,
+            )
+        )
+        return seq
+
+    def add_message(self, run: int, message: tuple[Any, ...]) -> None:
+        """Store a message: turn, id, text, status, files as JSON, milliseconds."""
+        self._messages.append((run, *message))
+
+    def worker_lives(self, worker: int) -> bool:
+        """Whether a worker's lease is current."""
+        if not self._living:
+            rows = self.tx.rows("workers", lease_now=self.lease.now, boot=self.lease.boot)
+            self._living = {key: not dead for key, _, _, dead in rows}
+        return self._living.get(worker, False)
+
+    def forget_workers(self) -> None:
+        """Look anew at the next question: workers changed in this batch."""
+        self._living.clear()
+
+    def forget_conversation(self, conversation: int) -> None:
+        """Give no more numbers in a conversation that is deleted."""
+        self._last_seqs.pop(conversation, None)
+        self._logged.discard(conversation)
+
+    def flush(self) -> None:
+        """Store what was held back."""
+        if self._messages:
+            self.tx.run_all("insert_messages", self._messages)
+            self._messages.clear()
+        if self._events:
+            self.tx.run_all("insert_events", self._events)
+            self._find_subjects()
+            self._events.clear()
+
+    def finish(self) -> None:
+        """Store all that is left; nothing may be added after it."""
+        self.flush()
+        if self._logged:
+            last_seqs = [(conversation, self._last_seqs[conversation], self.now) for conversation in self._logged]
+            self.tx.run_all("update_conversations", last_seqs)
+
+    def _find_subjects(self) -> None:
+        if not self._without_subject:
+            return
+        first = len(self.told) - len(self._events)
+        for place in self._without_subject:
+            event = self.told[place]
+            _, _, _, _, turn, n, _ = self._events[place - first]
+            self.told[place] = Event(
+                conversation=event.conversation,
+                seq=event.seq,
+                run=event.run,
+                run_id=event.run_id,
+                type=event.type,
+                stored=event.stored,
+                subject=load_subject(self.tx, event.run, turn, n),
+            )
+        self._without_subject.clear()

@@ -1,0 +1,92 @@
+"""Workers and their leases: enrolling, renewing, claiming due runs, taking over a dead worker's, letting go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amoxi_py.domain.encoding import encode_json
+from amoxi_py.domain.event import EventType
+from amoxi_py.domain.run import Lease, RunRows
+from amoxi_py.errors import LeaseLost
+from amoxi_py.ports.store import WorkerKey
+from amoxi_py.stores.sql.batch import Batch
+from amoxi_py.stores.sql.cancel import wake_next
+from amoxi_py.stores.sql.rows import json_rows, load_leased_runs
+from amoxi_py.stores.sql.times import millis_up
+
+
+def enroll(batch: Batch, worker_id: str, lease_s: float) -> WorkerKey:
+    """Register a worker, or find the one that was registered under this id."""
+    batch.forget_workers()
+    expires_at = batch.lease.now + millis_up(lease_s)
+    key = batch.tx.rows("insert_worker", id=worker_id, expires_at=expires_at, boot=batch.lease.boot)[0][0]
+    return WorkerKey(id=worker_id, key=key)
+
+
+def renew(batch: Batch, worker: WorkerKey, lease_s: float) -> None:
+    """Extend a lease that has not expired."""
+    renewed = batch.tx.rows(
+        "renew_worker",
+        key=worker.key,
+        expires_at=batch.lease.now + millis_up(lease_s),
+        lease_now=batch.lease.now,
+        boot=batch.lease.boot,
+    )
+    if not renewed:
+        raise LeaseLost(worker.id)
+
+
+def retire(batch: Batch, worker: WorkerKey) -> None:
+    """Hand over the runs that still name the worker, and forget it."""
+    batch.forget_workers()
+    batch.tx.run("hand_over_runs", worker=worker.key, now=batch.now)
+    batch.tx.run("delete_worker", key=worker.key)
+
+
+def release(batch: Batch, lease: Lease) -> None:
+    """Queue a running run again; let the next one of the conversation go on after a cancelled one."""
+    proof = {"run": lease.run, "worker": lease.worker, "fence": lease.fence}
+    if batch.tx.rows("release_run", **proof, now=batch.now):
+        return
+    if batch.tx.rows("let_go_cancelled_run", **proof):
+        batch.tx.run("hold_conversation", conversation=lease.conversation, until=None)
+        wake_next(batch, lease.conversation, None)
+
+
+def claim(batch: Batch, worker: WorkerKey, number: int, limit: int) -> tuple[RunRows, ...]:
+    """Lease runs of dead workers first, then due ones; a worker that is itself dead gets none."""
+    tx = batch.tx
+    workers = tx.rows("workers", lease_now=batch.lease.now, boot=batch.lease.boot)
+    mine = next((row for row in workers if row[0] == worker.key and not row[3]), None)
+    if mine is None:
+        return ()
+    if number <= mine[2]:
+        claimed = [key for (key,) in tx.rows("runs_of_claim", worker=worker.key, number=number)]
+        return tuple(load_leased_runs(tx, claimed).values())
+    dead = json_rows([key for key, _, _, is_dead in workers if is_dead])
+    due = [key for (key,) in tx.rows("runs_of_workers", rows=dead, limit=limit)] if dead != "[]" else []
+    if len(due) < limit:
+        due += [key for (key,) in tx.rows("due_runs", now=batch.now, limit=limit - len(due))]
+    if due:
+        tx.run("claim_runs", rows=json_rows(due), worker=worker.key, number=number, now=batch.now)
+        tx.run("record_claim", key=worker.key, number=number)
+    if dead != "[]":
+        tx.run("delete_idle_workers", rows=dead)
+    return _claimed(batch, due)
+
+
+def _claimed(batch: Batch, runs: list[int]) -> tuple[RunRows, ...]:
+    if not runs:
+        return ()
+    batch.flush()
+    for _, _, conversation, *_, last_seq in batch.tx.rows("leased_runs", rows=json_rows(runs)):
+        batch.knows_last_seq(conversation, last_seq)
+    claimed = load_leased_runs(batch.tx, runs)
+    for run in runs:
+        rows = claimed[run]
+        where: dict[str, Any] = {"conversation": rows.lease.conversation, "run": run, "run_id": rows.lease.run_id}
+        if rows.lease.fence == 1:
+            batch.log(EventType.RUN_STARTED, **where)
+        else:
+            batch.log(EventType.RUN_RESUMED, **where, data=encode_json({"attempt": rows.attempt}))
+    return tuple(claimed[run] for run in runs)

@@ -1,0 +1,83 @@
+"""A person's decision about a call: the first one is recorded, and wakes the run that waits for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from amoxi_py.domain.approval import Approval
+from amoxi_py.domain.encoding import clean_text
+from amoxi_py.domain.event import EventType
+from amoxi_py.domain.run import RunStatus
+from amoxi_py.domain.tool_call import CallStatus
+from amoxi_py.errors import Conflict, Forbidden, NotFound
+from amoxi_py.ports.store import CallView, Verdict
+from amoxi_py.stores.sql.batch import Batch
+from amoxi_py.stores.sql.times import seconds
+from amoxi_py.stores.sql.views import is_approver, load_call_view
+
+
+def decide(batch: Batch, verdict: Verdict) -> tuple[Approval, CallView]:
+    """Record a decision, or find the same one recorded."""
+    batch.flush()
+    found = load_call_view(batch.tx, verdict.call_id)
+    if found is None:
+        raise NotFound("approval", verdict.call_id)
+    (run, conversation, status, _, _, _, _, last_seq), view = found
+    approval = _decidable(view, verdict)
+    if approval.decision is not None:
+        return _recorded(approval, verdict), view
+    if RunStatus(status).final or view.call.status is not CallStatus.OPEN:
+        raise Conflict(f"the call {verdict.call_id!r} has ended; nothing is to be decided", code="approval_closed")
+    if approval.expired(seconds(batch.now)):
+        raise Conflict(f"the approval of {verdict.call_id!r} has expired", code="approval_expired")
+    decided = replace(
+        approval,
+        decision=verdict.decision,
+        by=verdict.principal.id,
+        reason=None if verdict.reason is None else clean_text(verdict.reason),
+        arguments=verdict.arguments,
+    )
+    call = replace(view.call, approval=decided)
+    batch.tx.run(
+        "decide_approval",
+        run=run,
+        turn=call.turn,
+        n=call.n,
+        decision=decided.decision,
+        by=decided.by,
+        reason=decided.reason,
+        arguments=decided.arguments,
+        now=batch.now,
+    )
+    batch.tx.run("wake_run", run=run, now=batch.now)
+    batch.knows_last_seq(conversation, last_seq)
+    batch.log(
+        EventType.APPROVAL_DECIDED,
+        conversation=conversation,
+        run=run,
+        run_id=view.run_id,
+        turn=call.turn,
+        n=call.n,
+        subject=call,
+    )
+    return decided, replace(view, call=call)
+
+
+def _decidable(view: CallView, verdict: Verdict) -> Approval:
+    approval = view.call.approval
+    owner = verdict.principal.id == view.requested_by.id
+    if approval is None or verdict.run_id != view.run_id:
+        raise NotFound("approval", verdict.call_id)
+    if not is_approver(view, verdict.principal, verdict.allowed):
+        if owner:
+            raise Forbidden(f"the call {verdict.call_id!r} is for somebody else to decide", code="not_approver")
+        raise NotFound("approval", verdict.call_id)
+    return approval
+
+
+def _recorded(approval: Approval, verdict: Verdict) -> Approval:
+    if approval.decision == "expire":
+        raise Conflict(f"the approval of {verdict.call_id!r} has expired", code="approval_expired")
+    if (approval.decision, approval.arguments) != (verdict.decision, verdict.arguments):
+        raise Conflict(f"the call {verdict.call_id!r} was decided already: {approval.decision}", code="already_decided")
+    return approval

@@ -1,0 +1,91 @@
+"""Reads for the outside: lists, and a conversation with the number that joins it to its stream."""
+
+from __future__ import annotations
+
+from amoxi_py.domain.principal import Principal
+from amoxi_py.domain.run import Run
+from amoxi_py.errors import NotFound
+from amoxi_py.ports.store import CallView, Conversation, ConversationPage, Page
+from amoxi_py.stores.sql.cursor import decode_cursor, encode_cursor
+from amoxi_py.stores.sql.rows import load_turns
+from amoxi_py.stores.sql.times import seconds
+from amoxi_py.stores.sql.transaction import Row, Transaction
+from amoxi_py.stores.sql.views import find_run, is_approver, load_call_view, load_run, load_runs
+
+
+def get_run(tx: Transaction, run_id: str, principal: Principal, agent: str | None) -> Run:
+    """Return a principal's run."""
+    return load_run(tx, find_run(tx, run_id, principal, agent))
+
+
+def list_runs(tx: Transaction, principal: Principal, agent: str | None, limit: int, cursor: str | None) -> Page[Run]:
+    """Return a principal's runs, newest first."""
+    (before,) = decode_cursor("runs", cursor, 1)
+    rows = tx.rows("list_runs", principal=principal.id, agent=agent, before=before, limit=limit + 1)
+    keys = [key for (key,) in rows[:limit]]
+    more = encode_cursor("runs", keys[-1]) if len(rows) > limit else None
+    return Page(items=load_runs(tx, keys), next_cursor=more)
+
+
+def get_call(tx: Transaction, call_id: str, principal: Principal) -> CallView:
+    """Return a call to its owner and to who may decide about it; for `function` approvers the engine looks."""
+    found = load_call_view(tx, call_id)
+    if found is None:
+        raise NotFound("call", call_id)
+    _, view = found
+    if principal.id != view.requested_by.id and not is_approver(view, principal, allowed=True):
+        raise NotFound("call", call_id)
+    return view
+
+
+def list_conversations(
+    tx: Transaction, principal: Principal, agent: str | None, limit: int, cursor: str | None
+) -> Page[Conversation]:
+    """Return a principal's conversations, newest first."""
+    (before,) = decode_cursor("conversations", cursor, 1)
+    rows = tx.rows("list_conversations", principal=principal.id, agent=agent, before=before, limit=limit + 1)
+    more = encode_cursor("conversations", rows[limit - 1][0]) if len(rows) > limit else None
+    return Page(items=tuple(_conversation(row) for row in rows[:limit]), next_cursor=more)
+
+
+def read_conversation(
+    tx: Transaction, conversation_id: str, principal: Principal, agent: str | None, limit: int, cursor: str | None
+) -> ConversationPage:
+    """Return messages of a conversation, and the number after which a stream brings what is not in them.
+
+    While a reply is streamed that number lies before its first delta, so messages told after it are left out.
+    """
+    rows = tx.rows("find_conversation", id=conversation_id, principal=principal.id, agent=agent)
+    if not rows:
+        raise NotFound("conversation", conversation_id)
+    conversation, last_seq = rows[0][0], rows[0][6]
+    ((first_delta,),) = tx.rows("first_delta", conversation=conversation)
+    later: set[tuple[int, int]] = set()
+    if first_delta is not None:
+        last_seq = first_delta - 1
+        later = {(run, turn) for run, turn in tx.rows("messages_told_later", conversation=conversation, seq=last_seq)}
+    before_run, before_turn = decode_cursor("messages", cursor, 2)
+    places = tx.rows(
+        "newest_messages",
+        conversation=conversation,
+        run=before_run,
+        turn=before_turn,
+        limit=limit + 1 + len(later),
+    )
+    shown = [(run, turn) for run, turn in places if (run, turn) not in later]
+    messages = load_turns(tx, shown[:limit])
+    return ConversationPage(
+        conversation=_conversation(rows[0]),
+        messages=Page(
+            items=tuple(message for run in sorted(messages) for message in messages[run]),
+            next_cursor=encode_cursor("messages", *shown[limit - 1]) if len(shown) > limit else None,
+        ),
+        last_event_id=last_seq,
+    )
+
+
+def _conversation(row: Row) -> Conversation:
+    _, conversation_id, agent, title, created_at, updated_at, *_ = row
+    return Conversation(
+        id=conversation_id, agent=agent, title=title, created_at=seconds(created_at), updated_at=seconds(updated_at)
+    )

@@ -1,0 +1,230 @@
+"""A message becomes a run: idempotency key first, then the conversation, then what is busy in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from amoxi_py.domain.encoding import clean_text, encode_json
+from amoxi_py.domain.event import EventType
+from amoxi_py.domain.message import Message
+from amoxi_py.domain.run import Lease, Run, RunRows, RunStatus
+from amoxi_py.errors import Conflict, NotFound
+from amoxi_py.ports.store import OnBusy, Submission, Submitted
+from amoxi_py.stores.sql.batch import Batch
+from amoxi_py.stores.sql.cancel import end_run
+from amoxi_py.stores.sql.log import queued_data
+from amoxi_py.stores.sql.rows import json_rows, load_leased_runs, principal_facts
+from amoxi_py.stores.sql.times import seconds
+from amoxi_py.stores.sql.transaction import Row
+from amoxi_py.stores.sql.views import load_run
+
+KEY_LIFE_MS = 24 * 3600 * 1000
+TITLE_LENGTH = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where a submission's run goes: `busy` when an earlier run is open, `held_until` when a cancelled one may be."""
+
+    submission: Submission
+    conversation: int
+    busy: bool = False
+    held_until: int | None = None
+
+
+def submit_new(batch: Batch, submissions: Sequence[Submission]) -> list[Submitted | None]:
+    """Store, together, the submissions that nothing else bears on; the others (None) need `submit`."""
+    places = json_rows((one.run_id, one.conversation_id) for one in submissions)
+    known = {place for (place,) in batch.tx.rows("known_submissions", rows=places)}
+    simple: dict[str, int] = {}
+    for place, one in enumerate(submissions):
+        if one.new_conversation and one.idempotency_key is None and place not in known:
+            simple.setdefault(one.conversation_id, place)
+    answers: list[Submitted | None] = [None] * len(submissions)
+    if simple:
+        chosen = [submissions[place] for place in simple.values()]
+        for place, answer in zip(simple.values(), _store(batch, _start_conversations(batch, chosen)), strict=True):
+            answers[place] = answer
+    return answers
+
+
+def submit(batch: Batch, submission: Submission) -> Submitted:
+    """Store a message and its run, claimed at once where that is asked for and nothing is before it."""
+    rows = batch.tx.rows("run_of_submission", id=submission.run_id)
+    if rows:
+        return _stored_before(batch, submission, *rows[0])
+    repeated = _run_of_key(batch, submission)
+    if repeated is not None:
+        return repeated
+    conversation = _find_conversation(batch, submission)
+    if conversation is None:
+        return _store(batch, _start_conversations(batch, [submission]))[0]
+    busy = _make_room(batch, conversation, submission.on_busy)
+    held_until = batch.tx.rows("conversation_to_extend", id=submission.conversation_id)[0][4]
+    place = _Place(submission=submission, conversation=conversation, busy=busy, held_until=held_until)
+    return _store(batch, [place])[0]
+
+
+def _stored_before(batch: Batch, submission: Submission, run: int, worker: int | None, status: str) -> Submitted:
+    batch.flush()
+    rows = None
+    if status == RunStatus.RUNNING and submission.claim_by is not None and submission.claim_by.key == worker:
+        rows = load_leased_runs(batch.tx, [run])[run]
+    return Submitted(run=load_run(batch.tx, run), rows=rows)
+
+
+def _run_of_key(batch: Batch, submission: Submission) -> Submitted | None:
+    """Look the key up; a key whose run was erased is refused, because the work was done and cannot be shown."""
+    name = submission.idempotency_key
+    if name is None:
+        return None
+    where = {"principal": submission.principal.id, "agent": submission.agent, "name": name}
+    rows = batch.tx.rows("idempotency_key", **where)
+    if not rows or rows[0][2] <= batch.now - KEY_LIFE_MS:
+        return None
+    digest, run_id, _ = rows[0]
+    if digest != submission.digest:
+        raise Conflict(
+            f"idempotency key {name!r} was used with another request; use a new key", code="idempotency_key_reused"
+        )
+    runs = batch.tx.rows("run_of_submission", id=run_id)
+    if not runs:
+        raise Conflict(
+            f"idempotency key {name!r} was used for a run that has been erased; use a new key",
+            code="idempotency_key_reused",
+        )
+    batch.flush()
+    return Submitted(run=load_run(batch.tx, runs[0][0]), created=False)
+
+
+def _find_conversation(batch: Batch, submission: Submission) -> int | None:
+    rows = batch.tx.rows("conversation_to_extend", id=submission.conversation_id)
+    if not rows and submission.new_conversation:
+        return None
+    if not rows or rows[0][1:3] != (submission.principal.id, submission.agent):
+        raise NotFound("conversation", submission.conversation_id)
+    conversation: int = rows[0][0]
+    batch.knows_last_seq(conversation, rows[0][3])
+    return conversation
+
+
+def _start_conversations(batch: Batch, submissions: Sequence[Submission]) -> list[_Place]:
+    rows = []
+    for one in submissions:
+        title = " ".join(clean_text(one.text[: 10 * TITLE_LENGTH]).split())[:TITLE_LENGTH]
+        rows.append((one.conversation_id, one.principal.id, one.agent, title, 0, batch.now, batch.now))
+    places = []
+    for one, conversation in zip(submissions, batch.tx.insert_all("insert_conversations", rows), strict=True):
+        batch.knows_last_seq(conversation, 0)
+        places.append(_Place(submission=one, conversation=conversation))
+    return places
+
+
+def _make_room(batch: Batch, conversation: int, on_busy: OnBusy) -> bool:
+    """Do with the open runs what the submission says; return whether one is still before it."""
+    open_runs = batch.tx.rows("open_runs", conversation=conversation)
+    if not open_runs:
+        return False
+    if on_busy == "reject":
+        raise Conflict(
+            "the conversation is busy with an earlier message; wait until it has ended, or cancel it",
+            code="conversation_busy",
+        )
+    if on_busy == "queue" or any(waits_for_others for _, waits_for_others in open_runs):
+        return True
+    batch.flush()
+    for run, _ in open_runs:
+        end_run(batch, run)
+    return False
+
+
+def _store(batch: Batch, places: Sequence[_Place]) -> list[Submitted]:
+    workers = [_claimed_by(batch, place) for place in places]
+    rows = [_run_row(batch, place, worker) for place, worker in zip(places, workers, strict=True)]
+    runs = batch.tx.insert_all("insert_runs", rows)
+    return [_submitted(batch, place, run, worker) for place, run, worker in zip(places, runs, workers, strict=True)]
+
+
+def _claimed_by(batch: Batch, place: _Place) -> int | None:
+    worker = place.submission.claim_by
+    if worker is None or place.busy or _is_held(batch, place) or not batch.worker_lives(worker.key):
+        return None
+    return worker.key
+
+
+def _is_held(batch: Batch, place: _Place) -> bool:
+    return place.held_until is not None and place.held_until > batch.now
+
+
+def _run_row(batch: Batch, place: _Place, worker: int | None) -> Row:
+    one, claimed = place.submission, worker is not None
+    wake_at = None if claimed or place.busy else place.held_until if _is_held(batch, place) else batch.now
+    status = RunStatus.RUNNING if claimed else RunStatus.QUEUED
+    first_seq = batch.last_seq(place.conversation) + 1
+    who = (one.run_id, place.conversation, one.principal.id, principal_facts(one.principal))
+    return (*who, status.value, wake_at, worker, int(claimed), int(claimed), first_seq, batch.now, batch.now)
+
+
+def _submitted(batch: Batch, place: _Place, run: int, worker: int | None) -> Submitted:
+    one, created_at = place.submission, seconds(batch.now)
+    if one.idempotency_key is not None:
+        _keep_key(batch, one)
+    message = Message(
+        id=one.message_id,
+        run_id=one.run_id,
+        turn=0,
+        role="user",
+        text=clean_text(one.text),
+        files=one.files,
+        created_at=created_at,
+    )
+    _tell(batch, place, run, message, worker is not None)
+    stored = Run(
+        id=one.run_id,
+        agent=one.agent,
+        conversation_id=one.conversation_id,
+        principal=one.principal,
+        status=RunStatus.QUEUED if worker is None else RunStatus.RUNNING,
+        attempt=int(worker is not None),
+        created_at=created_at,
+        updated_at=created_at,
+    )
+    if worker is None:
+        return Submitted(run=stored)
+    rows = RunRows(
+        lease=Lease(run_id=one.run_id, run=run, conversation=place.conversation, worker=worker, fence=1),
+        agent=one.agent,
+        conversation_id=one.conversation_id,
+        principal=one.principal,
+        attempt=1,
+        messages=(message,),
+        steps={},
+    )
+    return Submitted(run=stored, rows=rows)
+
+
+def _tell(batch: Batch, place: _Place, run: int, message: Message, claimed: bool) -> None:
+    files = encode_json(list(message.files)) if message.files else None
+    batch.add_message(run, (0, message.id, message.text, None, files, batch.now))
+    conversation, run_id = place.conversation, message.run_id
+    told = queued_data(place.submission.agent, place.submission.conversation_id)
+    batch.log(EventType.RUN_QUEUED, conversation=conversation, run=run, run_id=run_id, told_data=told)
+    batch.log(EventType.MESSAGE_COMPLETED, conversation=conversation, run=run, run_id=run_id, turn=0, subject=message)
+    if claimed:
+        batch.log(EventType.RUN_STARTED, conversation=conversation, run=run, run_id=run_id)
+
+
+def _keep_key(batch: Batch, submission: Submission) -> None:
+    old = [key for key, created_at in batch.tx.rows("oldest_idempotency_keys") if created_at <= batch.now - KEY_LIFE_MS]
+    if old:  # each new key takes two old ones away, so that they never pile up
+        batch.tx.run("delete_idempotency_keys", rows=json_rows(old))
+    batch.tx.run(
+        "insert_idempotency_key",
+        principal=submission.principal.id,
+        agent=submission.agent,
+        name=submission.idempotency_key,
+        digest=submission.digest,
+        run_id=submission.run_id,
+        now=batch.now,
+    )

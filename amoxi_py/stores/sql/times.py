@@ -1,0 +1,18 @@
+"""Times as they are stored: whole milliseconds, cut as readers are shown them."""
+
+from __future__ import annotations
+
+
+def millis(seconds: float) -> int:
+    """Return whole milliseconds, cut the way `time_text` cuts them, so that a stored time reads as it was told."""
+    return round(seconds * 1_000_000) // 1000
+
+
+def millis_up(seconds: float) -> int:
+    """Return whole milliseconds that are not earlier: for what must not happen before its time."""
+    return -millis(-seconds)
+
+
+def seconds(millis: int) -> float:
+    """Return seconds as the domain has them."""
+    return millis / 1000

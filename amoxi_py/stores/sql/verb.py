@@ -1,0 +1,89 @@
+"""Verbs on their way to a transaction, and how one transaction does many of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from amoxi_py.errors import LeaseLost, RequestError, StoreUnavailable
+from amoxi_py.ports.store import Change, Submission
+from amoxi_py.stores.sql.batch import Batch
+from amoxi_py.stores.sql.changes import write
+from amoxi_py.stores.sql.submit import submit, submit_new
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """A verb that checks and changes by itself. `after_writes` when it must not overtake writes that came before it."""
+
+    do: Callable[[Batch], Any]
+    after_writes: bool = False
+
+
+Verb = Change | Submission | Act
+"""Plain submissions and writes are what they say: those of a batch are stored together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a verb's caller gets: a value, or an error that left the store unchanged."""
+
+    value: Any = None
+    error: Exception | None = None
+
+
+def perform(batch: Batch, verbs: Sequence[Verb]) -> list[Answer]:
+    """Do all verbs in one transaction: those that bind to no write first, then writes in order, as few statements.
+
+    A verb that is refused has changed nothing and leaves the others alone. Anything else that goes wrong is raised, and
+    the whole batch must be rolled back.
+    """
+    answers: dict[int, Answer] = {}
+    _submit(batch, verbs, answers)
+    ordered: list[tuple[int, Change | Act]] = []
+    for place, verb in enumerate(verbs):
+        if isinstance(verb, Submission):
+            continue
+        if isinstance(verb, Act) and not verb.after_writes:
+            answers[place] = _act(batch, verb.do)
+        else:
+            ordered.append((place, verb))
+    writes: list[tuple[int, Change]] = []
+    for place, verb in ordered:
+        if isinstance(verb, Act):
+            _write(batch, writes, answers)
+            writes = []
+            answers[place] = _act(batch, verb.do)
+        else:
+            writes.append((place, verb))
+    _write(batch, writes, answers)
+    batch.finish()
+    return [answers[place] for place in range(len(verbs))]
+
+
+def _submit(batch: Batch, verbs: Sequence[Verb], answers: dict[int, Answer]) -> None:
+    places = [place for place, verb in enumerate(verbs) if isinstance(verb, Submission)]
+    if not places:
+        return
+    submissions = [verb for verb in verbs if isinstance(verb, Submission)]
+    for place, one, submitted in zip(places, submissions, submit_new(batch, submissions), strict=True):
+        if submitted is not None:
+            answers[place] = Answer(submitted)
+        else:
+            answers[place] = _act(batch, partial(submit, submission=one))
+
+
+def _act(batch: Batch, do: Callable[[Batch], Any]) -> Answer:
+    try:
+        return Answer(do(batch))
+    except (RequestError, LeaseLost, StoreUnavailable) as error:
+        return Answer(error=error)
+
+
+def _write(batch: Batch, writes: list[tuple[int, Change]], answers: dict[int, Answer]) -> None:
+    if writes:
+        refusals = write(batch, [change for _, change in writes])
+        for (place, _), refusal in zip(writes, refusals, strict=True):
+            answers[place] = Answer(error=refusal)

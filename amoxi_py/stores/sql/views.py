@@ -1,0 +1,122 @@
+"""What readers see of runs and calls, and who may see a call."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from amoxi_py.domain.approval import OWNER
+from amoxi_py.domain.encoding import decode_json
+from amoxi_py.domain.ids import call_id, parse_call_id
+from amoxi_py.domain.principal import Principal
+from amoxi_py.domain.run import Run, RunFailure, RunStatus, Waiting
+from amoxi_py.domain.usage import Usage
+from amoxi_py.errors import NotFound
+from amoxi_py.ports.store import CallView
+from amoxi_py.stores.sql.rows import json_rows, load_call, read_principal
+from amoxi_py.stores.sql.times import seconds
+from amoxi_py.stores.sql.transaction import Row, Transaction
+
+
+def find_run(tx: Transaction, run_id: str, principal: Principal, agent: str | None) -> int:
+    """Return the key of a principal's run; raise `NotFound`."""
+    rows = tx.rows("find_run", id=run_id, principal=principal.id, agent=agent)
+    if not rows:
+        raise NotFound("run", run_id)
+    key: int = rows[0][0]
+    return key
+
+
+def load_run(tx: Transaction, run: int) -> Run:
+    """Load what readers see of a run."""
+    return load_runs(tx, [run])[0]
+
+
+def load_runs(tx: Transaction, runs: Iterable[int]) -> tuple[Run, ...]:
+    """Load what readers see of runs, in the order of the keys given."""
+    keys = list(runs)
+    rows = {row[0]: row for row in tx.rows("run_views", rows=json_rows(keys))} if keys else {}
+    completed = [key for key, row in rows.items() if row[6] == RunStatus.COMPLETED]
+    undecided = [key for key, row in rows.items() if not RunStatus(row[6]).final]  # others of its calls may run
+    outputs: dict[int, str] = dict(tx.rows("last_texts", rows=json_rows(completed))) if completed else {}
+    approvals: dict[int, list[Row]] = defaultdict(list)
+    if undecided:
+        for approval in tx.rows("open_approvals_of_runs", rows=json_rows(undecided)):
+            approvals[approval[0]].append(approval)
+    return tuple(_run(rows[key], outputs.get(key), approvals[key]) for key in keys if key in rows)
+
+
+def load_call_view(tx: Transaction, id: str) -> tuple[Row, CallView] | None:
+    """Load a call by its public id, with the row of its run: key, conversation, status, ... last number of the log."""
+    parsed = parse_call_id(id)
+    rows = tx.rows("call_view", run_id=parsed[0]) if parsed is not None else []
+    if parsed is None or not rows:
+        return None
+    run_id, turn, n = parsed
+    call = load_call(tx, rows[0][0], turn, n)
+    if call is None:
+        return None
+    _, _, _, agent, conversation_id, principal, facts, _ = rows[0]
+    view = CallView(
+        call=call,
+        run_id=run_id,
+        agent=agent,
+        conversation_id=conversation_id,
+        requested_by=read_principal(principal, facts),
+    )
+    return rows[0], view
+
+
+def is_approver(view: CallView, principal: Principal, allowed: bool) -> bool:
+    """Whether a principal may decide about a call. A role counts within the tenant of who asked."""
+    approval = view.call.approval
+    if approval is None:
+        return False
+    if approval.approver == OWNER:
+        return principal.id == view.requested_by.id
+    kind, _, role = approval.approver.partition(":")
+    if kind == "role":
+        return role in principal.roles and principal.tenant == view.requested_by.tenant
+    return allowed
+
+
+def _run(row: Row, output: str | None, approvals: list[Row]) -> Run:
+    _, run_id, agent, conversation_id, principal, facts, status, waits, attempt, *more = row
+    requests, input_tokens, output_tokens, error, result, created_at, updated_at = more
+    return Run(
+        id=run_id,
+        agent=agent,
+        conversation_id=conversation_id,
+        principal=read_principal(principal, facts),
+        status=RunStatus(status),
+        output=output,
+        result=result,
+        error=None if error is None else _failure(decode_json(error)),
+        waiting_for=_waiting_for(run_id, waits, approvals),
+        attempt=attempt,
+        usage=Usage(requests=requests, input_tokens=input_tokens, output_tokens=output_tokens),
+        created_at=seconds(created_at),
+        updated_at=seconds(updated_at),
+    )
+
+
+def _failure(stored: dict[str, str]) -> RunFailure:
+    return RunFailure(code=stored["code"], message=stored["message"])
+
+
+def _waiting_for(run_id: str, waits: str | None, approvals: list[Row]) -> tuple[Waiting, ...]:
+    kinds: list[Any] = [] if waits is None else decode_json(waits)
+    return (
+        *(
+            Waiting(
+                kind="approval",
+                call_id=call_id(run_id, turn, n),
+                tool=tool,
+                arguments=arguments,
+                expires_at=None if expires_at is None else seconds(expires_at),
+            )
+            for _, turn, n, tool, arguments, expires_at in approvals
+        ),
+        *(Waiting(kind=kind) for kind in kinds if kind != "approval"),
+    )

@@ -1,0 +1,109 @@
+"""From a folder to a database that this version can use: damage is found, missing migrations are made."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import time
+from importlib import resources
+from pathlib import Path
+
+from amoxi_py.errors import StoreDamaged, StoreUnavailable
+from amoxi_py.stores.sqlite.connection import OLDEST_SQLITE, Synchronous, connect_to_write, damaged
+from amoxi_py.stores.sqlite.file_lock import FileLock
+
+_MIGRATION = re.compile(r"(\d{4})_\w+\.sql")
+_MADE = b"The database beside this file was made; programs lock this file while they write.\n"
+_CHECKED_AT_START = 64 * 1024 * 1024
+_CREATE = (
+    "CREATE TABLE IF NOT EXISTS migration (number INTEGER PRIMARY KEY, name TEXT NOT NULL, made_at INTEGER NOT NULL)"
+)
+
+
+def open_database(file: Path, lock: FileLock, synchronous: Synchronous) -> sqlite3.Connection:
+    """Return the writer's connection to a database that is whole and up to date; the caller holds `lock`.
+
+    Raises:
+        StoreDamaged: when the file is no whole database, or SQLite is too old for it.
+        StoreUnavailable: when a newer version has changed the database.
+    """
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        oldest = ".".join(map(str, OLDEST_SQLITE))
+        raise StoreDamaged(
+            f"SQLite {sqlite3.sqlite_version} is too old, {oldest} or newer is needed; use a newer Python or system"
+        )
+    _refuse_emptied(file, lock)
+    connection = connect_to_write(file, synchronous)
+    try:
+        _check(file, connection)
+        _migrate(file, connection)
+    except BaseException:
+        connection.close()
+        raise
+    if not lock.note:
+        lock.note = _MADE
+    return connection
+
+
+def migrations() -> list[tuple[int, str, str]]:
+    """Return all migrations in order: number, name, SQL."""
+    found = []
+    for entry in resources.files("amoxi_py.stores.sqlite").joinpath("migrations").iterdir():
+        match = _MIGRATION.fullmatch(entry.name)
+        if match is not None:
+            found.append((int(match[1]), entry.name, entry.read_text(encoding="utf-8")))
+    return sorted(found)
+
+
+def _refuse_emptied(file: Path, lock: FileLock) -> None:
+    """SQLite takes an empty file for a new database and throws its log away; here it is one that lost all."""
+    log = file.with_name(file.name + "-wal")
+    empty = not file.exists() or file.stat().st_size == 0
+    if empty and log.exists() and log.stat().st_size > 0:
+        raise damaged(file, "it is empty or missing, but its log is there")
+    if empty and file.exists() and lock.note:
+        raise damaged(file, "it is empty")
+
+
+def _check(file: Path, connection: sqlite3.Connection) -> None:
+    connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if file.stat().st_size <= _CHECKED_AT_START:
+        (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            raise damaged(file, " ".join(found.split()))
+
+
+def _migrate(file: Path, connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute(_CREATE)
+        made = {number for (number,) in connection.execute("SELECT number FROM migration")}
+        known = migrations()
+        newer = made - {number for number, _, _ in known}
+        if newer:
+            raise StoreUnavailable(
+                f"the store {str(file)!r} was changed by a newer version (migration {max(newer)}); use that version"
+            )
+        for number, name, sql in known:
+            if number not in made:
+                for statement in _statements(sql):
+                    connection.execute(statement)
+                connection.execute(
+                    "INSERT INTO migration VALUES (?, ?, ?)", (number, name, time.time_ns() // 1_000_000)
+                )
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _statements(sql: str) -> list[str]:
+    """Cut a script into statements; `executescript` would commit what was begun."""
+    statements, part = [], ""
+    for line in sql.splitlines(keepends=True):
+        part += line
+        if sqlite3.complete_statement(part):
+            statements.append(part)
+            part = ""
+    return statements

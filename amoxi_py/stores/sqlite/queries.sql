@@ -1,0 +1,418 @@
+-- The store's statements in SQLite's dialect. `VALUES :rows` stands for the rows of a whole batch; a parameter `rows`
+-- elsewhere is a JSON array of keys, or of places as arrays.
+
+-- ---------------------------------------------------------------- workers
+
+-- name: insert_worker
+INSERT INTO worker (id, expires_at, boot) VALUES (:id, :expires_at, :boot)
+ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at
+RETURNING key
+
+-- name: workers
+SELECT key, id, claims, expires_at <= :lease_now OR boot IS NOT :boot FROM worker
+
+-- name: renew_worker
+UPDATE worker SET expires_at = :expires_at
+WHERE key = :key AND expires_at > :lease_now AND boot IS :boot
+RETURNING key
+
+-- name: expire_workers
+UPDATE worker SET expires_at = 0 WHERE key IN (SELECT value FROM json_each(:rows))
+
+-- name: record_claim
+UPDATE worker SET claims = :number WHERE key = :key
+
+-- name: delete_worker
+DELETE FROM worker WHERE key = :key
+
+-- name: delete_idle_workers
+DELETE FROM worker
+WHERE key IN (SELECT value FROM json_each(:rows))
+    AND NOT EXISTS (SELECT 1 FROM run WHERE run.worker = worker.key AND run.status = 'running')
+
+-- name: hand_over_runs
+UPDATE run SET status = 'queued', wake_at = :now, updated_at = :now
+WHERE worker = :worker AND status = 'running'
+
+-- ---------------------------------------------------------------- claiming
+
+-- name: runs_of_workers
+SELECT run.key FROM json_each(:rows) AS j
+CROSS JOIN run ON run.worker = j.value AND run.status = 'running'
+ORDER BY run.key LIMIT :limit
+
+-- name: due_runs
+SELECT key FROM run WHERE wake_at IS NOT NULL AND wake_at <= :now ORDER BY wake_at, key LIMIT :limit
+
+-- name: runs_of_claim
+SELECT key FROM run WHERE worker = :worker AND status = 'running' AND claim = :number ORDER BY key
+
+-- name: claim_runs
+UPDATE run
+SET status = 'running',
+    worker = :worker,
+    fence = fence + 1,
+    claim = :number,
+    changes = 0,
+    attempt = attempt + (attempt = 0 OR status = 'running'),
+    crashes = crashes + (status = 'running'),
+    wake_at = NULL,
+    waits = NULL,
+    updated_at = :now
+WHERE key IN (SELECT value FROM json_each(:rows))
+
+-- name: leased_runs
+SELECT r.key, r.id, r.conversation, r.worker, r.fence, c.agent, c.id, r.principal, r.facts, r.attempt, r.crashes,
+    r.changes, r.model_failures, r.requests, r.input_tokens, r.output_tokens, c.last_seq
+FROM json_each(:rows) AS j
+CROSS JOIN run AS r ON r.key = j.value
+CROSS JOIN conversation AS c ON c.key = r.conversation
+
+-- name: leased_run
+SELECT key FROM run WHERE key = :run AND status = 'running' AND worker = :worker AND fence = :fence
+
+-- name: release_run
+UPDATE run SET status = 'queued', wake_at = :now, updated_at = :now
+WHERE key = :run AND status = 'running' AND worker = :worker AND fence = :fence
+RETURNING key
+
+-- name: let_go_cancelled_run
+UPDATE run SET worker = NULL
+WHERE key = :run AND status = 'cancelled' AND worker = :worker AND fence = :fence + 1
+RETURNING conversation
+
+-- name: hold_conversation
+UPDATE conversation SET held_until = :until WHERE key = :conversation
+
+-- name: wake_next_runs
+WITH j (conversation, wake_at) AS (VALUES :rows)
+UPDATE run SET wake_at = j.wake_at
+FROM j
+WHERE run.key = (
+        SELECT min(head.key) FROM run AS head
+        WHERE head.conversation = j.conversation AND head.status IN ('queued', 'running', 'waiting')
+    )
+    AND run.status = 'queued'
+    AND (run.wake_at IS NULL OR run.wake_at > j.wake_at)
+
+-- ---------------------------------------------------------------- submitting
+
+-- name: known_submissions
+SELECT j.key FROM json_each(:rows) AS j
+WHERE EXISTS (SELECT 1 FROM run WHERE run.id = j.value ->> 0)
+    OR EXISTS (SELECT 1 FROM conversation WHERE conversation.id = j.value ->> 1)
+
+-- name: run_of_submission
+SELECT key, worker, status FROM run WHERE id = :id
+
+-- name: idempotency_key
+SELECT digest, run_id, created_at FROM idempotency_key
+WHERE principal = :principal AND agent = :agent AND name = :name
+
+-- name: oldest_idempotency_keys
+SELECT key, created_at FROM idempotency_key ORDER BY key LIMIT 2
+
+-- name: delete_idempotency_keys
+DELETE FROM idempotency_key WHERE key IN (SELECT value FROM json_each(:rows))
+
+-- name: insert_idempotency_key
+REPLACE INTO idempotency_key (principal, agent, name, digest, run_id, created_at)
+VALUES (:principal, :agent, :name, :digest, :run_id, :now)
+
+-- name: conversation_to_extend
+SELECT key, principal, agent, last_seq, held_until FROM conversation WHERE id = :id
+
+-- name: insert_conversations
+INSERT INTO conversation (id, principal, agent, title, last_seq, created_at, updated_at) VALUES :rows
+
+-- name: open_runs
+SELECT run.key,
+    run.status = 'waiting' AND EXISTS (
+        SELECT 1 FROM approval AS a JOIN tool_call AS t ON t.run = a.run AND t.turn = a.turn AND t.n = a.n
+        WHERE a.run = run.key AND a.decision IS NULL AND a.approver <> 'owner' AND t.status = 'open'
+    )
+FROM run WHERE conversation = :conversation AND status IN ('queued', 'running', 'waiting') ORDER BY key
+
+-- name: insert_runs
+INSERT INTO run (id, conversation, principal, facts, status, wake_at, worker, fence, attempt, first_seq,
+    created_at, updated_at)
+VALUES :rows
+
+-- ---------------------------------------------------------------- a worker's changes
+
+-- name: runs_to_change
+SELECT r.key, r.status, r.worker, r.fence, r.changes, c.last_seq,
+    EXISTS (SELECT 1 FROM event AS e INDEXED BY event_delta WHERE e.run = r.key AND e.type = 4)
+FROM json_each(:rows) AS j
+CROSS JOIN run AS r ON r.key = j.value
+CROSS JOIN conversation AS c ON c.key = r.conversation
+
+-- name: insert_messages
+INSERT INTO message (run, turn, id, text, status, files, created_at) VALUES :rows
+
+-- name: insert_calls
+INSERT INTO tool_call (run, turn, n, tool, arguments, effect, status, tries, failures, result) VALUES :rows
+
+-- name: insert_approvals
+INSERT INTO approval (run, turn, n, approver, created_at, expires_at, decision, decided_by, reason, arguments)
+VALUES :rows
+
+-- name: start_calls
+WITH j (run, turn, n, failed) AS (VALUES :rows)
+UPDATE tool_call
+SET status = 'started', tries = tool_call.tries + 1, failures = tool_call.failures + j.failed
+FROM j
+WHERE tool_call.run = j.run AND tool_call.turn = j.turn AND tool_call.n = j.n
+    AND tool_call.status IN ('open', 'started')
+
+-- name: settle_calls
+WITH j (run, turn, n, status, result) AS (VALUES :rows)
+UPDATE tool_call SET status = j.status, result = j.result
+FROM j
+WHERE tool_call.run = j.run AND tool_call.turn = j.turn AND tool_call.n = j.n
+    AND tool_call.status IN ('open', 'started')
+
+-- name: expire_approvals
+WITH j (run, turn, n, decided_at) AS (VALUES :rows)
+UPDATE approval SET decision = 'expire', decided_at = j.decided_at
+FROM j
+WHERE approval.run = j.run AND approval.turn = j.turn AND approval.n = j.n AND approval.decision IS NULL
+
+-- name: forget_failed_steps
+WITH j (run, turn, n) AS (VALUES :rows)
+DELETE FROM step WHERE rowid IN (
+    SELECT s.rowid FROM j CROSS JOIN step AS s ON s.run = j.run AND s.turn = j.turn AND s.n = j.n WHERE s.failed
+)
+
+-- name: insert_steps
+INSERT INTO step (run, turn, n, name, value, failed) VALUES :rows
+ON CONFLICT (run, turn, n, name) DO NOTHING
+
+-- name: drop_deltas
+DELETE FROM event WHERE key IN (
+    SELECT e.key FROM json_each(:rows) AS j CROSS JOIN event AS e INDEXED BY event_delta ON e.run = j.value AND e.type = 4
+)
+
+-- name: update_runs
+WITH j (run, changes, progress, model_failures, requests, input_tokens, output_tokens, now, status, ended_seq, error,
+    result) AS (VALUES :rows)
+UPDATE run
+SET changes = j.changes,
+    crashes = CASE WHEN j.progress THEN 0 ELSE run.crashes END,
+    model_failures = coalesce(j.model_failures, run.model_failures),
+    requests = coalesce(j.requests, run.requests),
+    input_tokens = coalesce(j.input_tokens, run.input_tokens),
+    output_tokens = coalesce(j.output_tokens, run.output_tokens),
+    updated_at = j.now,
+    status = coalesce(j.status, run.status),
+    ended_seq = coalesce(j.ended_seq, run.ended_seq),
+    error = coalesce(j.error, run.error),
+    result = coalesce(j.result, run.result)
+FROM j
+WHERE run.key = j.run
+
+-- name: insert_events
+INSERT INTO event (conversation, seq, run, type, turn, n, data) VALUES :rows
+
+-- name: update_conversations
+WITH j (conversation, last_seq, now) AS (VALUES :rows)
+UPDATE conversation SET last_seq = j.last_seq, updated_at = j.now
+FROM j
+WHERE conversation.key = j.conversation
+
+-- name: decided_open_calls
+SELECT t.n FROM tool_call AS t JOIN approval AS a ON a.run = t.run AND a.turn = t.turn AND a.n = t.n
+WHERE t.run = :run AND t.status = 'open' AND a.decision IS NOT NULL
+
+-- name: pause_run
+UPDATE run SET status = 'waiting', wake_at = :until, waits = :kinds WHERE key = :run
+
+-- ---------------------------------------------------------------- ending a run from outside
+
+-- name: run_to_cancel
+SELECT r.id, r.conversation, r.status, r.worker, c.last_seq, c.held_until
+FROM run AS r JOIN conversation AS c ON c.key = r.conversation WHERE r.key = :run
+
+-- name: deltas
+SELECT data FROM event INDEXED BY event_delta WHERE run = :run AND type = 4 ORDER BY seq
+
+-- name: cancel_run
+UPDATE run
+SET status = 'cancelled', fence = fence + 1, ended_seq = :ended_seq, wake_at = NULL, waits = NULL, updated_at = :now
+WHERE key = :run
+
+-- ---------------------------------------------------------------- deciding
+
+-- name: call_view
+SELECT r.key, r.conversation, r.status, c.agent, c.id, r.principal, r.facts, c.last_seq
+FROM run AS r JOIN conversation AS c ON c.key = r.conversation WHERE r.id = :run_id
+
+-- name: decide_approval
+UPDATE approval
+SET decision = :decision, decided_at = :now, decided_by = :by, reason = :reason, arguments = :arguments
+WHERE run = :run AND turn = :turn AND n = :n
+
+-- name: wake_run
+UPDATE run SET status = 'queued', wake_at = :now, waits = NULL, updated_at = :now
+WHERE key = :run AND status = 'waiting'
+
+-- ---------------------------------------------------------------- erasing
+
+-- name: conversation_to_erase
+SELECT key FROM conversation
+WHERE id = :id AND principal = :principal AND (:agent IS NULL OR agent = :agent)
+
+-- name: erase_steps
+DELETE FROM step WHERE run IN (SELECT key FROM run WHERE conversation = :conversation)
+
+-- name: erase_approvals
+DELETE FROM approval WHERE run IN (SELECT key FROM run WHERE conversation = :conversation)
+
+-- name: erase_calls
+DELETE FROM tool_call WHERE run IN (SELECT key FROM run WHERE conversation = :conversation)
+
+-- name: erase_messages
+DELETE FROM message WHERE run IN (SELECT key FROM run WHERE conversation = :conversation)
+
+-- name: erase_events
+DELETE FROM event WHERE conversation = :conversation
+
+-- name: erase_runs
+DELETE FROM run WHERE conversation = :conversation
+
+-- name: erase_conversation
+DELETE FROM conversation WHERE key = :conversation
+
+-- ---------------------------------------------------------------- rows of runs
+
+-- name: messages_of_runs
+SELECT m.run, r.id, m.turn, m.id, m.text, m.status, m.files, m.created_at
+FROM json_each(:rows) AS j
+CROSS JOIN message AS m ON m.run = j.value
+CROSS JOIN run AS r ON r.key = m.run
+ORDER BY m.run, m.turn
+
+-- name: messages_of_turns
+SELECT m.run, r.id, m.turn, m.id, m.text, m.status, m.files, m.created_at
+FROM json_each(:rows) AS j
+CROSS JOIN message AS m ON m.run = j.value ->> 0 AND m.turn = j.value ->> 1
+CROSS JOIN run AS r ON r.key = m.run
+ORDER BY m.run, m.turn
+
+-- name: calls_of_turns
+SELECT t.run, r.id, t.turn, t.n, t.tool, t.arguments, t.effect, t.status, t.tries, t.failures, t.result,
+    a.approver, a.created_at, a.expires_at, a.decision, a.decided_by, a.reason, a.arguments
+FROM json_each(:rows) AS j
+CROSS JOIN tool_call AS t ON t.run = j.value ->> 0 AND t.turn = j.value ->> 1
+CROSS JOIN run AS r ON r.key = t.run
+LEFT JOIN approval AS a ON a.run = t.run AND a.turn = t.turn AND a.n = t.n
+ORDER BY t.run, t.turn, t.n
+
+-- name: steps_of_runs
+SELECT s.run, s.turn, s.n, s.name, s.value, s.failed
+FROM json_each(:rows) AS j
+CROSS JOIN step AS s ON s.run = j.value
+ORDER BY s.rowid
+
+-- name: deltas_of_runs
+SELECT e.run, e.data
+FROM json_each(:rows) AS j
+CROSS JOIN event AS e INDEXED BY event_delta ON e.run = j.value AND e.type = 4
+ORDER BY e.seq
+
+-- name: earlier_runs
+SELECT key FROM run WHERE conversation = :conversation AND key < :run ORDER BY key
+
+-- ---------------------------------------------------------------- reads for the outside
+
+-- name: find_run
+SELECT r.key FROM run AS r JOIN conversation AS c ON c.key = r.conversation
+WHERE r.id = :id AND r.principal = :principal AND (:agent IS NULL OR c.agent = :agent)
+
+-- name: run_views
+SELECT r.key, r.id, c.agent, c.id, r.principal, r.facts, r.status, r.waits, r.attempt, r.requests, r.input_tokens,
+    r.output_tokens, r.error, r.result, r.created_at, r.updated_at
+FROM json_each(:rows) AS j
+CROSS JOIN run AS r ON r.key = j.value
+CROSS JOIN conversation AS c ON c.key = r.conversation
+
+-- name: last_texts
+SELECT m.run, m.text
+FROM json_each(:rows) AS j
+CROSS JOIN message AS m ON m.run = j.value
+    AND m.turn = (SELECT max(turn) FROM message WHERE message.run = j.value)
+
+-- name: open_approvals_of_runs
+SELECT a.run, a.turn, a.n, t.tool, t.arguments, a.expires_at
+FROM json_each(:rows) AS j
+CROSS JOIN approval AS a ON a.run = j.value AND a.decision IS NULL
+CROSS JOIN tool_call AS t ON t.run = a.run AND t.turn = a.turn AND t.n = a.n AND t.status = 'open'
+ORDER BY a.run, a.turn, a.n
+
+-- name: list_runs
+SELECT r.key FROM run AS r CROSS JOIN conversation AS c ON c.key = r.conversation
+WHERE r.principal = :principal AND r.key < :before AND (:agent IS NULL OR c.agent = :agent)
+ORDER BY r.key DESC LIMIT :limit
+
+-- name: list_conversations
+SELECT key, id, agent, title, created_at, updated_at FROM conversation
+WHERE principal = :principal AND key < :before AND (:agent IS NULL OR agent = :agent)
+ORDER BY key DESC LIMIT :limit
+
+-- name: find_conversation
+SELECT key, id, agent, title, created_at, updated_at, last_seq FROM conversation
+WHERE id = :id AND principal = :principal AND (:agent IS NULL OR agent = :agent)
+
+-- name: first_delta
+SELECT min(e.seq) FROM run AS r CROSS JOIN event AS e INDEXED BY event_delta ON e.run = r.key AND e.type = 4
+WHERE r.conversation = :conversation AND r.status IN ('queued', 'running', 'waiting')
+
+-- name: messages_told_later
+SELECT run, turn FROM event WHERE conversation = :conversation AND seq > :seq AND type = 5
+
+-- name: newest_messages
+SELECT m.run, m.turn FROM run AS r CROSS JOIN message AS m ON m.run = r.key
+WHERE r.conversation = :conversation AND r.key <= :run AND (r.key < :run OR m.turn < :turn)
+ORDER BY r.key DESC, m.turn DESC LIMIT :limit
+
+-- name: log_of_run
+SELECT r.key, r.conversation, r.first_seq, c.last_seq, r.ended_seq, c.id
+FROM run AS r JOIN conversation AS c ON c.key = r.conversation
+WHERE r.id = :id AND r.principal = :principal AND (:agent IS NULL OR c.agent = :agent)
+
+-- name: log_of_conversation
+SELECT c.key, c.last_seq,
+    (SELECT r.first_seq FROM run AS r WHERE r.conversation = c.key ORDER BY r.key DESC LIMIT 1)
+FROM conversation AS c
+WHERE c.id = :id AND c.principal = :principal AND (:agent IS NULL OR c.agent = :agent)
+
+-- name: log_after
+SELECT e.key, e.conversation, e.seq, e.run, r.id, e.type, e.turn, e.n, e.data, c.agent, c.id
+FROM event AS e JOIN run AS r ON r.key = e.run JOIN conversation AS c ON c.key = e.conversation
+WHERE e.conversation = :conversation AND e.seq > :after
+ORDER BY e.seq LIMIT :limit
+
+-- name: log_of_run_after
+SELECT e.key, e.conversation, e.seq, e.run, r.id, e.type, e.turn, e.n, e.data, c.agent, c.id
+FROM event AS e JOIN run AS r ON r.key = e.run JOIN conversation AS c ON c.key = e.conversation
+WHERE e.conversation = :conversation AND e.seq > :after AND e.seq >= r.first_seq
+    AND e.seq <= coalesce(r.ended_seq, e.seq) AND e.run = :run
+ORDER BY e.seq LIMIT :limit
+
+-- name: events_since
+SELECT e.key, e.conversation, e.seq, e.run, r.id, e.type, e.turn, e.n, e.data, c.agent, c.id
+FROM event AS e JOIN run AS r ON r.key = e.run JOIN conversation AS c ON c.key = e.conversation
+WHERE e.key > :key
+ORDER BY e.key LIMIT :limit
+
+-- name: last_event_key
+SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'event'), 0)
+
+-- name: insert_secret
+INSERT INTO secret (name, value) VALUES (:name, :value) ON CONFLICT (name) DO NOTHING
+
+-- name: secret
+SELECT value FROM secret WHERE name = :name
+
+-- name: count_open_runs
+SELECT count(*) FROM run INDEXED BY run_open WHERE status IN ('queued', 'running', 'waiting')

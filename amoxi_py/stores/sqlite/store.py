@@ -1,0 +1,155 @@
+"""The embedded store: a folder with one SQLite file, for as many processes of one machine as there are."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from asyncio import Future as LoopFuture
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future as ThreadFuture
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from amoxi_py.domain.event import Event
+from amoxi_py.domain.run import RunRows
+from amoxi_py.errors import StoreUnavailable
+from amoxi_py.ports.clock import Clock, SystemClock
+from amoxi_py.ports.store import EventListener, WorkerKey
+from amoxi_py.stores.sql import claim
+from amoxi_py.stores.sql.batch import Batch
+from amoxi_py.stores.sql.store import SqlStore
+from amoxi_py.stores.sql.transaction import Transaction
+from amoxi_py.stores.sql.verb import Act, Verb
+from amoxi_py.stores.sqlite.connection import Synchronous, store_error
+from amoxi_py.stores.sqlite.file_lock import FileLock
+from amoxi_py.stores.sqlite.migrate import open_database
+from amoxi_py.stores.sqlite.readers import Readers
+from amoxi_py.stores.sqlite.workers import WorkerLocks
+from amoxi_py.stores.sqlite.writer import Caller, Settled, Writer
+
+T = TypeVar("T")
+_SYSTEM_CLOCK = SystemClock()
+
+
+class SqliteStore(SqlStore):
+    """The store in `path`, a folder that is made when it is missing; the database in it is `amoxi.db`."""
+
+    def __init__(self, path: Path, *, clock: Clock = _SYSTEM_CLOCK, synchronous: Synchronous = "FULL") -> None:
+        self._folder = path
+        self._file = path / "amoxi.db"
+        self._clock = clock
+        self._synchronous = synchronous
+        self._listener: EventListener | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._writer: Writer | None = None
+        self._gathered: list[tuple[Verb, Caller]] = []
+        self._lock: FileLock | None = None
+        self._locks = WorkerLocks(path / "workers")
+        self._readers = Readers(self._file)
+
+    @property
+    def commits(self) -> int:
+        """How many transactions this process has made durable."""
+        return 0 if self._writer is None else self._writer.commits
+
+    async def open(self, listener: EventListener) -> None:
+        self._listener = listener
+        self._loop = asyncio.get_running_loop()
+        self._writer = await asyncio.to_thread(self._open)
+        self._writer.start()
+
+    async def close(self) -> None:
+        self._hand_over()
+        writer, self._writer = self._writer, None
+        await asyncio.to_thread(self._close, writer)
+
+    async def enroll(self, worker_id: str, lease_s: float) -> WorkerKey:
+        self._locks.hold(worker_id)
+        return await super().enroll(worker_id, lease_s)
+
+    async def retire(self, worker: WorkerKey) -> None:
+        await super().retire(worker)
+        self._locks.let_go(worker.id)
+
+    async def claim(self, worker: WorkerKey, number: int, limit: int) -> tuple[RunRows, ...]:
+        def claim_here(batch: Batch) -> tuple[RunRows, ...]:
+            self._locks.expire_dead(batch)
+            return claim.claim(batch, worker, number, limit)
+
+        return cast(tuple[RunRows, ...], await self._perform(Act(claim_here)))
+
+    def _put(self, verb: Verb) -> LoopFuture[Any]:
+        loop = self._loop
+        if self._writer is None or loop is None:
+            raise self._closed()
+        caller: LoopFuture[Any] = loop.create_future()
+        self._gathered.append((verb, caller))
+        if len(self._gathered) == 1:  # what the same turn of the loop asks for goes in together, and into one commit
+            loop.call_soon(self._hand_over)
+        return caller
+
+    def _hand_over(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        if self._writer is not None and gathered:
+            self._writer.put(gathered)
+
+    def _perform_blocking(self, verb: Verb) -> Any:
+        if self._writer is None:
+            raise self._closed()
+        caller: ThreadFuture[Any] = ThreadFuture()
+        self._writer.put([(verb, caller)])
+        return caller.result()
+
+    async def _read(self, read: Callable[[Transaction], T]) -> T:
+        if self._writer is None:
+            raise self._closed()
+        return cast(T, await self._readers.read(read))
+
+    def _open(self) -> Writer:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._lock = FileLock(self._folder / "amoxi.lock")
+            self._lock.acquire()
+            try:
+                connection = open_database(self._file, self._lock, self._synchronous)
+                return Writer(self._file, connection, self._lock, self._clock, self._synchronous, self._deliver)
+            finally:
+                self._lock.release()
+        except (sqlite3.Error, OSError) as error:
+            raise store_error(self._file, error) from error
+
+    def _close(self, writer: Writer | None) -> None:
+        self._readers.close()
+        if writer is not None:
+            writer.stop()
+        self._locks.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    def _closed(self) -> StoreUnavailable:
+        return StoreUnavailable(f"the store {str(self._file)!r} is not open")
+
+    def _deliver(self, events: Sequence[Event], settled: Settled) -> None:
+        """Hand a transaction's events and answers to the loop, from the writer's thread, in one go."""
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(self._tell, events, settled)
+        except RuntimeError:  # the loop is closed: nobody is there to hear
+            pass
+
+    def _tell(self, events: Sequence[Event], settled: Settled) -> None:
+        try:
+            if events and self._listener is not None:
+                self._listener(events)
+        finally:
+            for caller, answer in settled:
+                _settle(caller, answer.value, answer.error)
+
+
+def _settle(caller: LoopFuture[Any], value: Any, error: Exception | None) -> None:
+    if caller.done():  # its task was cancelled while it waited
+        return
+    if error is None:
+        caller.set_result(value)
+    else:
+        caller.set_exception(error)

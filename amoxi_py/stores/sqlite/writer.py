@@ -1,0 +1,235 @@
+"""The one thread of a process that writes: verbs that wait at the same moment share a transaction.
+
+It is also the process's ear for others: what another process commits is told before anything that this one commits
+after it, so listeners get each conversation's events in order.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from asyncio import Future as LoopFuture
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future as ThreadFuture
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from amoxi_py.domain.event import Event
+from amoxi_py.ports.clock import Clock
+from amoxi_py.stores.sql.batch import Batch
+from amoxi_py.stores.sql.log import read_events
+from amoxi_py.stores.sql.times import millis
+from amoxi_py.stores.sql.verb import Answer, Verb, perform
+from amoxi_py.stores.sqlite.connection import SqliteTransaction, Synchronous, connect_to_write, store_error
+from amoxi_py.stores.sqlite.file_lock import FileLock
+from amoxi_py.stores.sqlite.workers import LeaseClock
+
+Caller = LoopFuture[Any] | ThreadFuture[Any]
+Settled = list[tuple[LoopFuture[Any], Answer]]
+Deliver = Callable[[Sequence[Event], Settled], None]
+
+_BATCH = 512
+_LISTEN_EVERY_S = 0.01
+_TAIL_PAGE = 500
+_CHECKPOINT_BYTES = 8 * 1024 * 1024
+_CHECKPOINT_WAIT_MS = 100
+_BUSY_MS = 30_000
+
+
+class Writer:
+    """Takes verbs from a queue and makes them durable.
+
+    `deliver` is called from the thread with the events of each transaction, and the answers of callers on the loop;
+    callers in threads get theirs at once, whatever the loop does.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        connection: sqlite3.Connection,
+        lock: FileLock,
+        clock: Clock,
+        synchronous: Synchronous,
+        deliver: Deliver,
+    ) -> None:
+        self._file = file
+        self._log_file = file.with_name(file.name + "-wal")
+        self._lock = lock
+        self._clock = clock
+        self._lease_clock = LeaseClock(clock)
+        self._synchronous = synchronous
+        self._deliver = deliver
+        self._queue: SimpleQueue[list[tuple[Verb, Caller]] | None] = SimpleQueue()
+        self.commits = 0
+        self._told: list[Event] = []
+        self._checkpoint_at = _CHECKPOINT_BYTES
+        self._use(connection)
+        self._last_event: int = self._tx.rows("last_event_key")[0][0]
+        self._thread = threading.Thread(target=self._work, name="amoxi-store", daemon=True)
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._thread.start()
+
+    def put(self, waiting: list[tuple[Verb, Caller]]) -> None:
+        """Accept verbs; their callers get the answers when they are durable."""
+        self._queue.put(waiting)
+
+    def stop(self) -> None:
+        """Do what was accepted, then close the connection; blocks."""
+        self._queue.put(None)
+        self._thread.join()
+
+    # -- the thread
+
+    def _work(self) -> None:
+        while True:
+            waiting, more = self._take()
+            try:
+                if waiting:
+                    self._perform(waiting)
+                elif more:
+                    self._listen()
+            except sqlite3.Error:  # the next transaction will tell its callers; nobody waits for this one
+                self._behind = True
+            if not more:
+                break
+        self._close()
+
+    def _take(self) -> tuple[list[tuple[Verb, Caller]], bool]:
+        """Return what waits, and whether more may come."""
+        waiting: list[tuple[Verb, Caller]] = []
+        try:
+            item = self._queue.get(timeout=_LISTEN_EVERY_S)
+            while item is not None:
+                waiting.extend(item)
+                if len(waiting) >= _BATCH:
+                    return waiting, True
+                item = self._queue.get_nowait()
+        except Empty:
+            return waiting, True
+        return waiting, False
+
+    def _perform(self, waiting: list[tuple[Verb, Caller]]) -> None:
+        answers = self._try([verb for verb, _ in waiting])
+        if isinstance(answers, list):
+            self._tell(waiting, answers)
+            return
+        for verb, caller in waiting:  # sent again, because the answer to the commit may be all that was lost
+            answers = self._try([verb])
+            self._tell([(verb, caller)], answers if isinstance(answers, list) else [Answer(error=answers)])
+
+    def _try(self, verbs: list[Verb]) -> list[Answer] | Exception:
+        try:
+            return self._transact(verbs)
+        except (sqlite3.Error, OSError) as error:
+            return store_error(self._file, error)
+        except Exception as error:  # noqa: BLE001 - a mistake in one verb is for its caller to hear; the thread goes on
+            return error
+
+    def _transact(self, verbs: list[Verb]) -> list[Answer]:
+        self._lock.acquire()  # not SQLite's busy handler: that one sleeps, and is not fair
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._read_others()
+            batch = Batch(self._tx, millis(self._clock.now()), self._lease_clock.now())
+            answers = perform(batch, verbs)
+            last_event = self._tx.rows("last_event_key")[0][0] if batch.told else self._last_event
+            self._connection.execute("COMMIT")
+            self.commits += 1
+            self._last_event = last_event
+            self._told.extend(batch.told)
+            self._checkpoint()
+        except BaseException:
+            self._roll_back()
+            raise
+        finally:
+            self._lock.release()
+        return answers
+
+    def _tell(self, waiting: list[tuple[Verb, Caller]], answers: list[Answer]) -> None:
+        settled: Settled = []
+        for (_, caller), answer in zip(waiting, answers, strict=True):
+            if isinstance(caller, LoopFuture):
+                settled.append((caller, answer))
+            elif answer.error is not None:
+                caller.set_exception(answer.error)
+            else:
+                caller.set_result(answer.value)
+        events, self._told = self._told, []
+        if events or settled:
+            self._deliver(events, settled)
+
+    def _checkpoint(self) -> None:
+        """Move a long log into the file and cut it to nothing.
+
+        What SQLite would do by itself leaves frames in the log that are older than the file; a log that is then cut
+        short would bring old pages back.
+        """
+        try:
+            size = self._log_file.stat().st_size
+            if size < self._checkpoint_at:
+                return
+            self._connection.execute(f"PRAGMA busy_timeout = {_CHECKPOINT_WAIT_MS}")
+            (busy, _, _) = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+        except (sqlite3.Error, OSError):
+            busy, size = 1, self._checkpoint_at
+        self._checkpoint_at = 2 * size if busy else _CHECKPOINT_BYTES  # a long reader is in the way: not each time
+
+    def _roll_back(self) -> None:
+        """Undo; what landed all the same is read back as if another process had written it."""
+        self._behind = True
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            self._connection.close()
+            self._use(connect_to_write(self._file, self._synchronous))
+
+    def _use(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._tx = SqliteTransaction(connection)
+        self._version = self._data_version()
+        self._behind = True
+
+    def _close(self) -> None:
+        self._lock.acquire()  # the last connection of all moves the log into the file
+        try:
+            self._connection.close()
+        finally:
+            self._lock.release()
+
+    # -- what others committed
+
+    def _listen(self) -> None:
+        if not self._behind and self._data_version() == self._version:
+            return
+        self._connection.execute("BEGIN")
+        try:
+            self._read_others()
+        finally:
+            self._connection.execute("COMMIT")
+        self._tell([], [])
+
+    def _read_others(self) -> None:
+        """Read events that this process has not told yet; inside a transaction."""
+        version = self._data_version()
+        if version == self._version and not self._behind:
+            return
+        key = self._last_event
+        while True:
+            rows = self._tx.rows("events_since", key=key, limit=_TAIL_PAGE)
+            self._told.extend(read_events(self._tx, rows))
+            if rows:
+                key = rows[-1][0]
+            if len(rows) < _TAIL_PAGE:
+                break
+        self._last_event = key
+        self._version = version
+        self._behind = False
+
+    def _data_version(self) -> int:
+        version: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        return version

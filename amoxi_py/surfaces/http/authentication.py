@@ -1,0 +1,137 @@
+"""Who asks: a caller's bearer token, else the app's own sign-in, else a visitor with a signed cookie.
+
+A token is compared by its digest and in constant time, and is never told or logged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from amoxi_py.domain.principal import Principal
+from amoxi_py.errors import Forbidden, NotAuthenticated
+from amoxi_py.surfaces.http.settings import HttpSettings
+
+COOKIE = "amoxi_visitor"
+_LONGEST_TOKEN = 4096
+_COOKIE_AGE_S = 400 * 24 * 3600  # the longest that browsers keep one
+_VISITOR = re.compile(r"([0-9a-f]{32})\.([0-9a-f]{64})")
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who asks; `cookie` is to be set so that a new visitor is known the next time."""
+
+    principal: Principal
+    cookie: str | None = None
+
+
+class Authentication:
+    """Finds out who asks, by the rules of one server."""
+
+    def __init__(self, settings: HttpSettings, secret: bytes) -> None:
+        self._settings = settings
+        self._secret = hashlib.sha256(b"amoxi visitor cookie\0" + secret).digest()
+
+    async def identify(self, request: Request) -> Caller:
+        """Return who asks.
+
+        Raises:
+            NotAuthenticated: nobody knows the token, or there is none and visitors are not welcome.
+            Forbidden: a foreign page tries to change something in the name of a visitor.
+        """
+        headers = [value for name, value in request.scope["headers"] if name == b"authorization"]
+        name = self._caller_of(headers[0]) if len(headers) == 1 else None
+        if name is not None:
+            return Caller(principal=Principal(id=f"api:{name}", name=name, channel="api"))
+        if not headers:
+            self._refuse_foreign_page(request)
+        if self._settings.authenticate is not None:
+            signed_in = await self._settings.authenticate(request)
+            if signed_in is not None:
+                return Caller(principal=replace(signed_in, id=f"user:{signed_in.id}", channel="web"))
+        if headers:
+            raise NotAuthenticated("the Authorization header holds no known bearer token")
+        if not self._settings.anonymous:
+            raise NotAuthenticated("this server wants to know who asks; send a bearer token")
+        return self._visitor(request)
+
+    def welcome(self, request: Request, caller: Caller, response: Response) -> None:
+        """Give a new visitor the cookie. It is done where a visit begins: in answer to a list of agents or a message.
+
+        Elsewhere two answers that cross each other could take a visitor's first run from him.
+        """
+        if caller.cookie is None:
+            return
+        https = request.url.scheme == "https" or (self._settings.public_url or "").startswith("https://")
+        response.set_cookie(
+            COOKIE, caller.cookie, max_age=_COOKIE_AGE_S, path="/", secure=https, httponly=True, samesite="lax"
+        )
+
+    def _caller_of(self, header: bytes) -> str | None:
+        scheme, _, token = header.partition(b" ")
+        token = token.strip()
+        if scheme.lower() != b"bearer" or not 0 < len(token) <= _LONGEST_TOKEN:
+            return None
+        digest = hashlib.sha256(token).digest()
+        found = None
+        for name, known in self._settings.callers.items():
+            for each in known:  # all of them, so that the time tells nothing
+                if hmac.compare_digest(each, digest):
+                    found = name
+        return found
+
+    def _visitor(self, request: Request) -> Caller:
+        for value in _cookies(request):
+            match = _VISITOR.fullmatch(value)
+            if match is not None and hmac.compare_digest(match[2], self._signature(match[1])):
+                return Caller(principal=_visitor_principal(match[1]))
+        visitor = os.urandom(16).hex()
+        return Caller(principal=_visitor_principal(visitor), cookie=f"{visitor}.{self._signature(visitor)}")
+
+    def _signature(self, visitor: str) -> str:
+        return hmac.new(self._secret, visitor.encode(), hashlib.sha256).hexdigest()
+
+    def _refuse_foreign_page(self, request: Request) -> None:
+        origin = request.headers.get("origin")
+        if origin is None or request.method in _SAFE_METHODS:
+            return
+        own = {_place(f"{request.url.scheme}://{host}", origin) for host in request.headers.getlist("host")}
+        own |= {_place(url, url) for url in (self._settings.public_url, *self._settings.cors_origins) if url}
+        if _place(origin, origin) not in own - {None}:
+            raise Forbidden("a page of another origin may not do this in a visitor's name", code="foreign_origin")
+
+
+def _visitor_principal(visitor: str) -> Principal:
+    return Principal(id=f"web:{visitor}", channel="web")
+
+
+def _cookies(request: Request) -> Iterator[str]:
+    for header in request.headers.getlist("cookie"):
+        for part in header.split(";"):
+            name, _, value = part.strip().partition("=")
+            if name == COOKIE:
+                yield value
+
+
+def _place(url: str, scheme_of: str) -> tuple[str, int | None] | None:
+    """Return host and port, or None when there are none.
+
+    The scheme of the page counts, not ours: a proxy that ends TLS leaves `http` here.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _DEFAULT_PORTS.get(urlsplit(scheme_of).scheme)
+    except ValueError:
+        return None
+    return (parts.hostname, port) if parts.hostname else None

@@ -1,0 +1,32 @@
+"""The pages /assistant and /support-agent: one static file for both, and nothing inline."""
+
+from pathlib import Path
+
+from fastapi import FastAPI
+from fastapi.responses import FileResponse, RedirectResponse
+from fastapi.staticfiles import StaticFiles
+
+from amoxi_py import configure
+
+STATIC = Path(__file__).parent / "static"
+HEADERS = {
+    "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-cache",
+}
+
+
+@configure
+def add_pages(app: FastAPI) -> None:
+    """Put the pages beside the routes of the agents."""
+    app.mount("/static", StaticFiles(directory=STATIC))
+
+    @app.get("/", include_in_schema=False)
+    async def home() -> RedirectResponse:
+        return RedirectResponse("/support-agent")
+
+    @app.get("/assistant", include_in_schema=False)
+    @app.get("/support-agent", include_in_schema=False)
+    async def page() -> FileResponse:
+        return FileResponse(STATIC / "page.html", headers=HEADERS)

@@ -1,0 +1,229 @@
+"""Runs per second on the embedded store, side by side with a peer in the same call.
+
+    python bench/runs.py [--runs 2000] [--inflight 20] [--seconds 60] [--peer-python PYTHON]
+
+Two loads, each with a scripted model that takes no time and `synchronous=FULL`:
+trivial   2 turns, 1 tool
+support   4 turns, 3 tools with a 1 KB result each, one step
+
+Printed for each: runs/s, p50 and p95 in ms, CPU ms per run (user + system, of the whole process), stored bytes per run,
+durable commits per run. The peer is AAA (`autonomous-agent-architecture` on PyPI), run by the interpreter of an
+environment that has it (default: this one, when it is installed there), with the trivial load of its own tool loop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from amoxi_py import ToolContext, agent, tool
+from amoxi_py.declare.declarations import build_declarations
+from amoxi_py.declare.injection import open_instances
+from amoxi_py.domain.principal import Principal
+from amoxi_py.engine.engine import Engine
+from amoxi_py.models.script import call
+from amoxi_py.models.scripted import ScriptedModel
+from amoxi_py.stores.sqlite.store import SqliteStore
+
+PEER = Path(__file__).with_name("peer_aaa.py")
+ANA = Principal(id="system:bench")
+ORDER = {"id": "A-1001", "note": "x" * 1000}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What one load came to."""
+
+    runs_per_s: float
+    p50_ms: float
+    p95_ms: float
+    cpu_ms_per_run: float
+    bytes_per_run: float
+    commits_per_run: float | None = None
+
+
+@tool(read_only=True)
+async def lookup(order_id: str) -> str:
+    """Look an order up.
+
+    Args:
+        order_id: Its number
+    """
+    return "x" * 40
+
+
+@tool(read_only=True)
+async def lookup_order(order_id: str) -> dict[str, str]:
+    """Look an order up.
+
+    Args:
+        order_id: Its number
+    """
+    return ORDER
+
+
+@tool(read_only=True)
+async def check_policy(order_id: str) -> dict[str, str]:
+    """Check whether an order can be refunded.
+
+    Args:
+        order_id: Its number
+    """
+    return ORDER
+
+
+@tool(idempotent=True)
+async def issue_refund(order_id: str, ctx: ToolContext) -> dict[str, str]:
+    """Refund an order.
+
+    Args:
+        order_id: Its number
+    """
+    await ctx.step("refund", _refund, ctx.call_id)
+    return ORDER
+
+
+async def _refund(key: str) -> dict[str, str]:
+    return {"refund_id": "R-1", "key": key}
+
+
+@agent(tools=[lookup])
+class TrivialAgent:
+    """You answer questions about orders."""
+
+
+@agent(tools=[lookup_order, check_policy, issue_refund])
+class SupportAgent:
+    """You refund orders."""
+
+
+LOADS: dict[str, tuple[str, list[Any]]] = {
+    "trivial": ("trivial-agent", [call("lookup", order_id="A-1001"), "Order A-1001 is shipped."]),
+    "support": (
+        "support-agent",
+        [
+            call("lookup_order", order_id="A-1001"),
+            call("check_policy", order_id="A-1001"),
+            call("issue_refund", order_id="A-1001"),
+            "Order A-1001 is refunded; the receipt is on its way.",
+        ],
+    ),
+}
+
+
+class OneModel:
+    """The same model for every run."""
+
+    def __init__(self, model: ScriptedModel) -> None:
+        self._model = model
+
+    def model_for(self, agent: object, ctx: object) -> ScriptedModel:
+        """Return it."""
+        return self._model
+
+
+async def measure(load: str, runs: int, inflight: int) -> Figures:
+    """Run one load on a new store in a temporary folder."""
+    name, script = LOADS[load]
+    declarations = build_declarations([TrivialAgent, SupportAgent])
+    with tempfile.TemporaryDirectory() as folder:
+        store = SqliteStore(Path(folder))
+        async with open_instances(declarations.singletons, {}) as instances:
+            engine = Engine(
+                store=store,
+                catalog=declarations.catalog,
+                instances=instances,
+                models=OneModel(ScriptedModel(script, record=False)),
+            )
+            await engine.start()
+            latencies: list[float] = []
+
+            async def client(count: int) -> None:
+                for _ in range(count):
+                    begun = time.perf_counter()
+                    submitted = await engine.submit(name, "Where is order A-1001?", principal=ANA)
+                    run = await engine.wait(submitted.run.id, ANA, timeout=60)
+                    assert run.status == "completed", run
+                    latencies.append(time.perf_counter() - begun)
+
+            await asyncio.gather(*(client(5) for _ in range(inflight)))
+            latencies.clear()
+            commits, cpu, wall = store.commits, time.process_time(), time.perf_counter()
+            await asyncio.gather(*(client(runs // inflight) for _ in range(inflight)))
+            wall, cpu, commits = (
+                time.perf_counter() - wall,
+                time.process_time() - cpu,
+                store.commits - commits,
+            )
+            await engine.stop()
+        size = sum(file.stat().st_size for file in Path(folder).iterdir() if file.is_file())
+    latencies.sort()
+    count = len(latencies)
+    return Figures(
+        runs_per_s=count / wall,
+        p50_ms=latencies[count // 2] * 1e3,
+        p95_ms=latencies[count * 95 // 100] * 1e3,
+        cpu_ms_per_run=cpu / count * 1e3,
+        bytes_per_run=size / (count + 5 * inflight),
+        commits_per_run=commits / count,
+    )
+
+
+def run(measuring: Any) -> Figures:
+    """Run on the event loop that the server runs on."""
+    figures: Figures = uvloop.run(measuring)
+    return figures
+
+
+def measure_peer(python: str, runs: int, inflight: int) -> Figures | None:
+    """Run the trivial load on the peer; None when its interpreter has it not."""
+    found = subprocess.run([python, "-c", "import aaa.algos"], capture_output=True, check=False)
+    if found.returncode != 0:
+        return None
+    done = subprocess.run([python, str(PEER), str(runs), str(inflight)], capture_output=True, text=True, check=True)
+    return Figures(**json.loads(done.stdout))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--runs", type=int, default=4000)
+    parser.add_argument("--inflight", type=int, default=20)
+    parser.add_argument("--peer-runs", type=int, default=200)
+    parser.add_argument("--peer-python", default=sys.executable)
+    parser.add_argument("--loads", nargs="*", default=["trivial", "support"])
+    options = parser.parse_args()
+    sys.setswitchinterval(0.0001)  # as the server does
+    print(f"{'load':<22}{'runs/s':>9}{'p50 ms':>9}{'p95 ms':>9}{'CPU ms/run':>12}{'bytes/run':>11}{'commits/run':>13}")
+    for load in options.loads:
+        _print(f"amoxi {load}", run(measure(load, options.runs, options.inflight)))
+        if load == "trivial":
+            one = run(measure(load, max(options.runs // 10, 20), 1))
+            _print("amoxi trivial, 1 at once", one)
+    peer = measure_peer(options.peer_python, options.peer_runs, options.inflight)
+    if peer is None:
+        print("AAA is not installed for", options.peer_python)
+    else:
+        _print("AAA trivial", peer)
+
+
+def _print(name: str, figures: Figures) -> None:
+    commits = "-" if figures.commits_per_run is None else f"{figures.commits_per_run:.2f}"
+    print(
+        f"{name:<25}{figures.runs_per_s:>6.0f}{figures.p50_ms:>9.2f}{figures.p95_ms:>9.2f}"
+        f"{figures.cpu_ms_per_run:>12.3f}{figures.bytes_per_run:>11.0f}{commits:>13}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Two commands for a fresh machine, with nothing but Python: `python3 dev.py run` and `python3 dev.py test`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+USAGE = """usage: python3 dev.py run    start the template app with the offline model on http://localhost:8080
+       python3 dev.py test   install what the tests need and run all checks, or pytest with more arguments"""
+
+
+def main(arguments: list[str]) -> int:
+    """Do what the arguments ask and return the exit code."""
+    if sys.version_info < (3, 11):
+        print(f"amoxi_py needs Python 3.11 or newer; this is {sys.version.split()[0]}. Try: python3.11 dev.py ...")
+        return 1
+    if arguments == ["run"]:
+        install("")
+        return run("-m", "amoxi_py", "dev")
+    if arguments[:1] == ["test"]:
+        install("[dev]")
+        return test(arguments[1:])
+    print(USAGE, file=sys.stderr)
+    return 2
+
+
+def install(extras: str) -> None:
+    """Make `.venv` and install the project into it, when that was not done since pyproject.toml changed."""
+    stamp = VENV / f"installed{extras}"
+    wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
+    if PYTHON.exists() and stamp.exists() and stamp.read_text() == wanted:
+        return
+    if not PYTHON.exists():
+        make_venv()
+    print("installing the project and what it needs into .venv (a minute or two) ...", flush=True)
+    for old in VENV.glob("installed*"):
+        old.unlink()
+    if call("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-e", f".{extras}"):
+        sys.exit("the installation failed; the lines above say why. Try again with: python3 dev.py " + sys.argv[1])
+    stamp.write_text(wanted)
+    if extras:
+        (VENV / "installed").write_text(wanted)
+
+
+def make_venv() -> None:
+    """Make `.venv`, or end with one line that says what is missing and where to get it."""
+    try:
+        import ensurepip  # noqa: F401 - Debian splits it off, and without it a venv has no pip
+        import venv
+    except ImportError:
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        sys.exit(
+            f"Python's venv module is missing. Install it, then try again: apt install python{version}-venv "
+            "(Debian, Ubuntu), or take Python from python.org"
+        )
+    print("making .venv ...", flush=True)
+    venv.create(VENV, with_pip=True, clear=VENV.exists(), symlinks=os.name != "nt")
+
+
+def test(pytest_arguments: list[str]) -> int:
+    """Run all checks and all tests, also when one fails; with arguments, only pytest with these."""
+    if pytest_arguments:
+        return call("-m", "pytest", *pytest_arguments)
+    checks = {
+        "ruff check": ("-m", "ruff", "check", "."),
+        "ruff format": ("-m", "ruff", "format", "--check", "."),
+        "mypy": ("-m", "mypy"),
+        "import-linter": ("-c", "from importlinter.cli import lint_imports_command as check; check()"),
+        "pytest": ("-m", "pytest", "-n", "2", "--dist", "loadgroup"),
+    }
+    failed = [name for name, check in checks.items() if call(*check)]
+    print(f"failed: {', '.join(failed)}" if failed else "all checks passed", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def run(*arguments: str) -> int:
+    """Become the project's Python with these arguments, so that signals reach it; Windows can only wait for it."""
+    if os.name == "nt":
+        return call(*arguments)
+    os.chdir(ROOT)
+    os.execv(PYTHON, [str(PYTHON), *arguments])
+
+
+def call(*arguments: str) -> int:
+    """Run the project's Python with these arguments and return its exit code; Ctrl-C is the child's to handle."""
+    with subprocess.Popen([str(PYTHON), *arguments], cwd=ROOT) as child:
+        while True:
+            try:
+                return child.wait()
+            except KeyboardInterrupt:
+                continue
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

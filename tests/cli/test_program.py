@@ -1,0 +1,80 @@
+"""The program itself: quick help, honest exit codes, messages where they belong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from amoxi_py.testing.processes import clean_environment
+
+SCRIPT = Path(sysconfig.get_path("scripts")) / ("amoxi.exe" if sys.platform == "win32" else "amoxi")
+WAYS = [[str(SCRIPT)], [sys.executable, "-m", "amoxi_py"]]
+
+
+def amoxi(*arguments: str, way: int = 1, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*WAYS[way], *arguments], cwd=cwd, env=clean_environment(), text=True, capture_output=True, timeout=60
+    )
+
+
+def cpu_of_help() -> float:
+    process = subprocess.Popen([*WAYS[0], "--help"], stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return used.ru_utime + used.ru_stime
+
+
+@pytest.mark.parametrize("way", [0, 1])
+def test_the_script_and_the_module_are_the_same_program(way: int) -> None:
+    answer = amoxi("--help", way=way)
+    assert answer.returncode == 0
+    assert answer.stdout.startswith("Usage: amoxi ")
+
+
+def test_help_lists_the_commands_that_exist() -> None:
+    listed = [line.split()[0] for line in amoxi("--help").stdout.split("Commands:")[1].splitlines() if line.strip()]
+    assert listed == ["dev", "start", "worker", "migrate"]
+    for name in listed:
+        assert amoxi(name, "--help").returncode == 0
+
+
+def test_help_takes_under_100_ms_of_cpu() -> None:
+    tries = 50  # other processes on the same core can only make one look more expensive
+    assert any(cpu_of_help() < 0.100 for _ in range(tries))
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = "import sys, amoxi_py.cli.program as p\ntry: p.main(['--help'])\nexcept SystemExit: print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True).stdout.split()
+    heavy = {"asyncio", "pydantic", "fastapi", "uvicorn", "sqlite3", "psycopg", "mcp", "a2a", "openai", "dishka"}
+    assert heavy & set(loaded) == set()
+
+
+def test_the_version_is_the_packages() -> None:
+    from importlib.metadata import version
+
+    assert amoxi("--version").stdout.strip() == f"amoxi {version('amoxi-py')}"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["fly"], ["--fly"], ["start", "--fly"], ["start", "--workers", "0"], ["dev", "x"]]
+)
+def test_a_wrong_use_ends_with_2_and_says_so_on_stderr(arguments: list[str]) -> None:
+    answer = amoxi(*arguments)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert "Error:" in answer.stderr
+
+
+@pytest.mark.parametrize("command", ["dev", "start", "worker", "migrate"])
+def test_a_bad_setting_ends_with_1_and_no_traceback(tmp_path: Path, command: str) -> None:
+    (tmp_path / "application.json").write_text('{"server": {"prot": 1}}', "utf-8")
+    answer = amoxi(command, cwd=tmp_path)
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert "'server.prot' in application.json is no setting; did you mean 'server.port'?" in answer.stderr
+    assert "Traceback" not in answer.stderr

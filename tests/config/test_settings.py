@@ -1,0 +1,283 @@
+"""Settings: where they come from, which wins, and what stops the start."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amoxi_py.config.load import load_settings
+from amoxi_py.config.sections import known_keys, variable_of
+from amoxi_py.errors import ConfigError
+
+TOKEN = "a-token-that-is-long-enough"
+
+PROMISED = """
+app.package app.name server.host server.port server.public-url server.secret server.stop-grace-s
+server.trusted-proxies server.cors-origins ai.model ai.store.type ai.store.path ai.store.schema ai.store.listen-url
+ai.runs.worker ai.runs.concurrency ai.runs.parallel-calls ai.tools.threads ai.runs.lease-ms ai.runs.max-attempts
+ai.runs.max-in-flight ai.runs.on-busy ai.models.concurrency ai.tools.max-result-kb ai.files.max-mb
+ai.conversations.ttl-s ai.retention.days ai.approvals.expire-after-s ai.http.anonymous ai.http.prefix ai.mcp.enabled
+ai.mcp.approvals ai.a2a.enabled log.level log.format
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    def write(name: str = "application.json", **content: Any) -> Path:
+        (tmp_path / name).write_text(json.dumps(content), "utf-8")
+        return tmp_path
+
+    return write
+
+
+def refusal(folder: Path, profile: str | None = None, **environ: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_settings(folder, profile=profile, environ=environ)
+    return str(caught.value)
+
+
+def test_the_settings_are_those_that_are_promised() -> None:
+    assert sorted(known_keys()) == sorted(PROMISED.split())
+
+
+def test_every_setting_is_in_the_docs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "settings.md").read_text("utf-8")
+    assert [key for key in known_keys() if f"| `{key}` |" not in page] == []
+
+
+def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
+    settings = load_settings(tmp_path, environ={})
+    assert (settings.profile, settings.app_name) == ("production", tmp_path.name)
+    assert (settings.server.host, settings.server.port, settings.server.stop_grace_s) == ("127.0.0.1", 8080, 20)
+    assert (settings.ai.runs.lease_ms, settings.ai.runs.concurrency, settings.ai.runs.on_busy) == (
+        30000,
+        2000,
+        "replace",
+    )
+    assert (settings.anonymous, settings.log_format) == (False, "json")
+    assert settings.store_folder == tmp_path.resolve() / "data/ai"
+    assert settings.warnings == ()
+
+
+def test_in_dev_visitors_are_let_in_and_the_log_is_text(tmp_path: Path) -> None:
+    settings = load_settings(tmp_path, profile="dev", environ={})
+    assert (settings.dev, settings.anonymous, settings.log_format) == (True, True, "text")
+
+
+def test_later_sources_win_and_each_key_knows_its_source(write: Callable[..., Path]) -> None:
+    folder = write(server={"port": 1, "host": "10.0.0.1"}, ai={"runs": {"lease-ms": 1000, "max-attempts": 7}})
+    write("application-dev.json", server={"port": 2}, ai={"runs": {"lease-ms": 2000}})
+    (folder / ".env").write_text("SERVER_PORT=3\nAI_MODEL=offline\n", "utf-8")
+    settings = load_settings(folder, profile="dev", environ={"SERVER_PORT": "4"})
+    assert (settings.server.port, settings.server.host) == (4, "10.0.0.1")
+    assert (settings.ai.runs.lease_ms, settings.ai.runs.max_attempts, settings.ai.model) == (2000, 7, "offline")
+    assert settings.sources == {
+        "server.port": "SERVER_PORT",
+        "server.host": "application.json",
+        "ai.runs.lease-ms": "application-dev.json",
+        "ai.runs.max-attempts": "application.json",
+        "ai.model": "AI_MODEL in .env",
+    }
+
+
+def test_dotenv_is_read_in_dev_only(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("SERVER_PORT=3\nOPENAI_API_KEY=secret-of-dev\n", "utf-8")
+    assert load_settings(tmp_path, profile="dev", environ={}).server.port == 3
+    production = load_settings(tmp_path, environ={})
+    assert (production.server.port, dict(production.provider)) == (8080, {})
+
+
+def test_the_profile_comes_from_its_variable_and_a_command_may_say_otherwise(tmp_path: Path) -> None:
+    assert load_settings(tmp_path, environ={"AMOXI_PROFILE": "staging"}).profile == "staging"
+    assert load_settings(tmp_path, profile="dev", environ={"AMOXI_PROFILE": "staging"}).profile == "dev"
+    assert "AMOXI_PROFILE" in refusal(tmp_path, AMOXI_PROFILE="../etc")
+
+
+@pytest.mark.parametrize("key", known_keys())
+def test_every_key_has_its_variable(tmp_path: Path, key: str) -> None:
+    values = {
+        "server.port": "81", "server.public-url": "https://x.example", "server.secret": "s" * 16,
+        "ai.store.type": "file", "ai.runs.worker": "false", "ai.runs.max-in-flight": "0", "ai.runs.on-busy": "queue",
+        "ai.http.prefix": "/ai", "ai.mcp.approvals": "decline", "log.level": "debug", "log.format": "text",
+        "ai.http.anonymous": "yes", "ai.mcp.enabled": "0", "ai.a2a.enabled": "no", "app.package": "shop.agents",
+    }  # fmt: skip
+    texts = {"app.name", "server.host", "ai.model", "ai.store.path", "ai.store.schema", "ai.store.listen-url"}
+    if key == "ai.retention.days":
+        assert "retention" in refusal(tmp_path, AI_RETENTION_DAYS="3")
+        return
+    value = values.get(key, "abc" if key in texts else "700")
+    settings = load_settings(tmp_path, environ={variable_of(key): value})
+    assert settings.sources == {key: variable_of(key)}
+    assert settings.warnings == ()
+
+
+def test_port_is_a_second_name_and_the_full_one_wins(write: Callable[..., Path]) -> None:
+    folder = write(server={"port": 1})
+    assert load_settings(folder, environ={"PORT": "5000"}).server.port == 5000
+    assert load_settings(folder, environ={"PORT": "5000", "SERVER_PORT": "5001"}).server.port == 5001
+
+
+def test_an_empty_variable_and_a_null_are_not_set(write: Callable[..., Path]) -> None:
+    folder = write(server={"port": 81, "public-url": None})
+    settings = load_settings(folder, environ={"SERVER_PORT": "", "AI_MODEL": ""})
+    assert (settings.server.port, settings.server.public_url, settings.ai.model) == (81, None, None)
+
+
+def test_lists_are_written_with_commas_or_as_json(write: Callable[..., Path]) -> None:
+    folder = write(server={"cors-origins": ["https://a.example", "https://b.example"]})
+    settings = load_settings(folder, environ={"SERVER_TRUSTED_PROXIES": "10.0.0.1, 10.0.0.2,"})
+    assert settings.server.cors_origins == ("https://a.example", "https://b.example")
+    assert settings.server.trusted_proxies == ("10.0.0.1", "10.0.0.2")
+
+
+def test_dotted_names_in_a_file_are_the_same_as_nested_ones(write: Callable[..., Path]) -> None:
+    folder = write(**{"ai.runs": {"lease-ms": 900}, "server.port": 82})
+    settings = load_settings(folder, environ={})
+    assert (settings.ai.runs.lease_ms, settings.server.port) == (900, 82)
+
+
+def test_an_unknown_key_stops_with_the_nearest_one(write: Callable[..., Path]) -> None:
+    folder = write(ai={"runs": {"lease-msec": 900}}, shop={"currency": "EUR"})
+    message = refusal(folder)
+    assert "'ai.runs.lease-msec' in application.json is no setting; did you mean 'ai.runs.lease-ms'?" in message
+    assert "'shop.currency' in application.json is no setting" in message
+
+
+def test_a_known_key_in_the_place_of_a_section_stops(write: Callable[..., Path]) -> None:
+    assert "'ai.runs' in application.json is no setting" in refusal(write(ai={"runs": 5}))
+    assert "'server.port.number' in application.json is no setting" in refusal(write(server={"port": {"number": 5}}))
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ({"server": {"port": "many"}}, "'server.port' from application.json is 'many'"),
+        ({"server": {"port": True}}, "'server.port' from application.json is True"),
+        ({"server": {"port": 70000}}, "65535"),
+        ({"server": {"stop-grace-s": -1}}, "'server.stop-grace-s'"),
+        ({"server": {"public-url": "shop.example"}}, "'server.public-url'"),
+        ({"server": {"cors-origins": {"a": 1}}}, "'server.cors-origins.a'"),
+        ({"ai": {"runs": {"lease-ms": 499}}}, "500"),
+        ({"ai": {"runs": {"worker": "perhaps"}}}, "'ai.runs.worker' from application.json is 'perhaps'"),
+        ({"ai": {"runs": {"on-busy": "wait"}}}, "'replace', 'queue' or 'reject'"),
+        ({"ai": {"store": {"type": "mysql"}}}, "'file' or 'postgres'"),
+        ({"ai": {"http": {"prefix": "ai/"}}}, "'ai.http.prefix'"),
+        ({"ai": {"approvals": {"expire-after-s": 0}}}, "'ai.approvals.expire-after-s'"),
+        ({"log": {"level": "loud"}}, "'log.level'"),
+        ({"app": {"package": "my-app"}}, "'app.package'"),
+    ],
+)
+def test_a_bad_value_stops_with_its_key_and_the_value(write: Callable[..., Path], content: Any, named: str) -> None:
+    assert named in refusal(write(**content))
+
+
+def test_all_mistakes_are_told_at_once(write: Callable[..., Path]) -> None:
+    folder = write(server={"port": -1}, ai={"runs": {"lease-ms": 1, "typo": 1}})
+    with pytest.raises(ConfigError) as caught:
+        load_settings(folder, environ={"AI_API_CALLERS_ACME": "short"})
+    assert len(caught.value.problems) == 4
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '"x"', '{"ai": 1, "ai": 2}', "\x00"])
+def test_a_file_that_is_no_settings_file_stops_with_its_name(tmp_path: Path, text: str) -> None:
+    (tmp_path / "application.json").write_text(text, "utf-8")
+    assert "application.json" in refusal(tmp_path)
+
+
+def test_a_variable_that_looks_like_a_setting_warns_with_the_nearest_one(tmp_path: Path) -> None:
+    settings = load_settings(tmp_path, environ={"AI_RUN_LEASE_MS": "1", "AID": "1", "AI_MODEL_FILE": ""})
+    assert settings.warnings == ("the variable 'AI_RUN_LEASE_MS' is no setting; did you mean 'AI_RUNS_LEASE_MS'?",)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("AI_STORE_TYPE", "postgres"),
+        ("AI_MCP_ENABLED", "true"),
+        ("AI_MCP_APPROVALS", "wait"),
+        ("AI_A2A_ENABLED", "1"),
+        ("AI_RETENTION_DAYS", "30"),
+        ("AI_RUNS_MAX_IN_FLIGHT", "100"),
+    ],
+)
+def test_what_is_not_in_this_version_stops_the_start(tmp_path: Path, variable: str, value: str) -> None:
+    message = refusal(tmp_path, **{variable: value})
+    assert variable in message
+    assert "not in this version" in message
+
+
+def test_a_secret_can_come_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("the-key\n", "utf-8")
+    (tmp_path / "secret").write_text("0123456789abcdef0\n", "utf-8")
+    settings = load_settings(
+        tmp_path,
+        environ={"OPENAI_API_KEY_FILE": str(tmp_path / "key"), "SERVER_SECRET_FILE": str(tmp_path / "secret")},
+    )
+    assert settings.provider == {"OPENAI_API_KEY": "the-key"}
+    assert settings.server.secret is not None
+    assert settings.server.secret.get_secret_value() == "0123456789abcdef0"
+    assert settings.sources["server.secret"] == "SERVER_SECRET_FILE"
+    assert settings.warnings == ()
+
+
+def test_a_secret_file_that_is_missing_or_doubled_stops(tmp_path: Path) -> None:
+    assert "AI_MODEL_FILE" in refusal(tmp_path, AI_MODEL_FILE=str(tmp_path / "nowhere"))
+    (tmp_path / "model").write_text("offline", "utf-8")
+    assert "keep one" in refusal(tmp_path, AI_MODEL_FILE=str(tmp_path / "model"), AI_MODEL="offline")
+
+
+def test_the_environment_wins_over_dotenv_also_with_the_other_form(tmp_path: Path) -> None:
+    (tmp_path / "model").write_text("openai:x", "utf-8")
+    (tmp_path / ".env").write_text("AI_MODEL=offline\n", "utf-8")
+    settings = load_settings(tmp_path, profile="dev", environ={"AI_MODEL_FILE": str(tmp_path / "model")})
+    assert settings.ai.model == "openai:x"
+
+
+def test_callers_are_known_by_digest_and_name(tmp_path: Path) -> None:
+    settings = load_settings(
+        tmp_path, environ={"AI_API_CALLERS_ACME_EU": f"{TOKEN}1, {TOKEN}2", "AI_A2A_CALLERS_PARTNER": f"{TOKEN}3"}
+    )
+    assert [(caller.door, caller.name) for caller in settings.callers] == [("a2a", "partner"), ("api", "acme-eu")]
+    assert settings.callers[1].digests == tuple(hashlib.sha256(f"{TOKEN}{n}".encode()).digest() for n in (1, 2))
+    assert settings.warnings == ()
+
+
+def test_a_callers_token_can_come_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(TOKEN + "\n", "utf-8")
+    settings = load_settings(tmp_path, environ={"AI_API_CALLERS_ACME_FILE": str(tmp_path / "token")})
+    assert [caller.name for caller in settings.callers] == ["acme"]
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"AI_API_CALLERS_ACME": "tooshort-XYZ"},
+        {"AI_API_CALLERS_ACME": f"{TOKEN},tooshort-XYZ"},
+        {"AI_API_CALLERS_ACME": TOKEN, "AI_API_CALLERS_GLOBEX": TOKEN},
+        {"AI_API_CALLERS_ACME": TOKEN, "AI_MCP_CALLERS_ACME": TOKEN},
+        {"AI_API_CALLERS_ACME": f"{TOKEN},{TOKEN}"},
+    ],
+)
+def test_a_token_that_is_short_or_used_twice_stops_and_is_not_told(tmp_path: Path, environ: dict[str, str]) -> None:
+    message = refusal(tmp_path, **environ)
+    assert "AI_API_CALLERS_" in message or "AI_MCP_CALLERS_" in message
+    assert "XYZ" not in message
+    assert TOKEN not in message
+
+
+def test_no_secret_is_in_a_message_or_a_printed_value(write: Callable[..., Path]) -> None:
+    secrets = {
+        "OPENAI_API_KEY": "KEY-OF-OPENAI", "DATABASE_URL": "postgresql://u:KEY-OF-DB@h/d",
+        "SERVER_SECRET": "KEY-OF-SERVER-123", "AI_STORE_LISTEN_URL": "postgresql://u:KEY-OF-LISTEN@h/d",
+        "AI_API_CALLERS_ACME": "KEY-OF-ACME-1234567",
+    }  # fmt: skip
+    printed = repr(load_settings(write(), environ=secrets))
+    message = refusal(write(server={"secret": "KEY-SHORT"}), **{k: v for k, v in secrets.items() if "SECRET" not in k})
+    assert "KEY" not in printed.replace("OPENAI_API_KEY", "")
+    assert "'server.secret' from application.json" in message
+    assert "KEY" not in message

@@ -1,0 +1,90 @@
+"""Fixtures that the whole suite shares: an app's folder made on the spot, and real server processes in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amoxi_py.testing.processes import ServerProcess, free_port
+
+AppFolder = Callable[..., Path]
+Serve = Callable[..., ServerProcess]
+
+MINIMAL_APP = {
+    "app/__init__.py": "",
+    "app/echo.py": '''
+from amoxi_py import agent, tool
+
+
+@tool(read_only=True)
+def lookup_thing(thing_id: str) -> dict[str, str]:
+    """Look up a thing.
+
+    Args:
+        thing_id: The thing's number, e.g. T-1
+    """
+    return {"id": thing_id, "status": "found"}
+
+
+@agent(tools=[lookup_thing])
+class Echo:
+    """You look up things."""
+''',
+}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def app_folder(tmp_path: Path) -> AppFolder:
+    """Make a folder with an app: `app_folder(files, settings)`; without files, an agent `echo` with one tool."""
+    made = 0
+
+    def make(files: Mapping[str, str] | None = None, settings: Mapping[str, Any] | None = None) -> Path:
+        nonlocal made
+        made += 1
+        folder = tmp_path / f"app-folder-{made}"
+        for name, text in (MINIMAL_APP if files is None else files).items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+        folder.mkdir(exist_ok=True)
+        (folder / "application.json").write_text(json.dumps(settings or {}), "utf-8")
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Start an `amoxi` command as a real process group, `serve(folder, env=..., command="start")`."""
+    started: list[ServerProcess] = []
+
+    def start(
+        folder: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        command: str = "start",
+        args: Sequence[str] = (),
+        port: int | None = None,
+        wait_ready: bool = True,
+    ) -> ServerProcess:
+        arguments = list(args)
+        if command == "start" and "--workers" not in arguments:
+            arguments += ["--workers", "1"]
+        server = ServerProcess(folder, [command, *arguments], port=port or free_port(), env=env or {})
+        started.append(server)
+        if wait_ready:
+            server.wait_ready()
+        return server
+
+    yield start
+    for server in started:
+        server.kill9()

@@ -1,0 +1,264 @@
+"""The store under test behind its port, with a clock that tests move and words for what a worker does."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+
+from amoxi_py.domain.approval import Approval
+from amoxi_py.domain.encoding import encode_json
+from amoxi_py.domain.event import Event, EventType, NewEvent
+from amoxi_py.domain.ids import call_id, new_id
+from amoxi_py.domain.message import Message
+from amoxi_py.domain.principal import Principal
+from amoxi_py.domain.run import Lease, RunFailure
+from amoxi_py.domain.tool_call import CallStatus, Effect, StepRecord, ToolCall
+from amoxi_py.ports.store import CallResult, Change, NewStep, Store, Submission, Submitted, Verdict, WorkerKey
+from amoxi_py.stores.sqlite.store import SqliteStore
+
+ANN = Principal(
+    id="user:ann",
+    name="Ann",
+    channel="web",
+    tenant="t1",
+    roles=frozenset({"sales"}),
+    claims={"plan": "gold", "n": 2**70},
+)
+BOB = Principal(id="user:bob", channel="api")
+FIN = Principal(id="user:fin", tenant="t1", roles=frozenset({"finance"}))
+AGENT = "support-agent"
+
+
+class MovableClock:
+    """Both clocks, moved by hand."""
+
+    def __init__(self) -> None:
+        self.time = 1_790_000_000.25
+
+    def now(self) -> float:
+        return self.time
+
+    def running(self) -> float:
+        return self.time - 1_700_000_000
+
+    def move(self, seconds: float) -> None:
+        self.time += seconds
+
+
+class World:
+    """A store, what its listener was told, and what workers and principals do with it."""
+
+    ann, bob, fin, agent = ANN, BOB, FIN, AGENT
+
+    def __init__(self, make: Callable[[MovableClock], Store], clock: MovableClock | None = None) -> None:
+        self.clock = clock or MovableClock()
+        self.make = make
+        self.store = make(self.clock)
+        self.told: list[Event] = []
+        self._numbers: dict[tuple[int, int], int] = {}
+        self._claims = 0
+
+    async def open(self) -> None:
+        await self.store.open(self.told.extend)
+
+    @asynccontextmanager
+    async def other_process(self) -> AsyncIterator[World]:
+        """A second store on the same data, as another process has it."""
+        other = World(self.make, self.clock)
+        await other.open()
+        try:
+            yield other
+        finally:
+            await other.store.close()
+
+    async def worker(self, lease_s: float = 30.0) -> WorkerKey:
+        return await self.store.enroll(new_id("worker"), lease_s)
+
+    async def submit(self, text: str = "hello", **more: Any) -> Submitted:
+        return await self.store.submit(self.submission(text, **more))
+
+    def submission(self, text: str = "hello", **more: Any) -> Submission:
+        conversation = more.pop("conversation", None)
+        values: dict[str, Any] = {
+            "run_id": new_id("run"),
+            "message_id": new_id("msg"),
+            "conversation_id": conversation or new_id("conv"),
+            "new_conversation": conversation is None,
+            "agent": AGENT,
+            "principal": ANN,
+            "text": text,
+        }
+        return Submission(**(values | more))
+
+    async def start(self, worker: WorkerKey, **more: Any) -> Lease:
+        """Submit a message and claim its run in the same commit."""
+        submitted = await self.submit(claim_by=worker, **more)
+        assert submitted.rows is not None
+        return submitted.rows.lease
+
+    async def write(self, change: Change) -> None:
+        await self.store.write(change)
+
+    async def claim(self, worker: WorkerKey, limit: int = 100) -> list[Lease]:
+        self._claims += 1
+        return [rows.lease for rows in await self.store.claim(worker, self._claims, limit)]
+
+    def call(self, lease: Lease, turn: int, n: int = 0, **more: Any) -> ToolCall:
+        values: dict[str, Any] = {
+            "id": call_id(lease.run_id, turn, n),
+            "turn": turn,
+            "n": n,
+            "tool": "refund_order",
+            "arguments": '{"order_id":"A-1001"}',
+            "effect": Effect.IDEMPOTENT,
+        }
+        return ToolCall(**(values | more))
+
+    def approval(self, **more: Any) -> Approval:
+        return Approval(**({"created_at": self.clock.now()} | more))
+
+    def change(self, lease: Lease, **more: Any) -> Change:
+        place = (lease.run, lease.fence)
+        self._numbers[place] = self._numbers.get(place, 0) + 1
+        return Change(lease=lease, **({"number": self._numbers[place]} | more))
+
+    def reply(self, lease: Lease, turn: int, *calls: ToolCall, text: str = "", **more: Any) -> Change:
+        message = Message(
+            id=new_id("msg"),
+            run_id=lease.run_id,
+            turn=turn,
+            role="assistant",
+            text=text,
+            calls=calls,
+            created_at=self.clock.now(),
+        )
+        events = [NewEvent(type=EventType.MESSAGE_COMPLETED, turn=turn, subject=message)]
+        events += [NewEvent(type=EventType.TOOL_CALLED, turn=turn, n=call.n, subject=call) for call in calls]
+        events += [
+            NewEvent(type=EventType.APPROVAL_REQUESTED, turn=turn, n=call.n, subject=call)
+            for call in calls
+            if call.approval is not None
+        ]
+        return self.change(lease, **({"message": message, "events": tuple(events)} | more))
+
+    def result(self, lease: Lease, call: ToolCall, value: Any = "done", **more: Any) -> Change:
+        status, result = more.pop("status", CallStatus.DONE), encode_json(value)
+        settled = replace(call, status=status, result=result)
+        event = NewEvent(type=EventType.TOOL_COMPLETED, turn=call.turn, n=call.n, subject=settled)
+        one = CallResult(turn=call.turn, n=call.n, status=status, result=result)
+        return self.change(lease, **({"results": (one,), "events": (event,)} | more))
+
+    def step(self, lease: Lease, call: ToolCall, name: str, value: str, **more: Any) -> Change:
+        record = StepRecord(name=name, value=value, failed=more.pop("failed", False))
+        return self.change(lease, steps=(NewStep(turn=call.turn, n=call.n, record=record),), **more)
+
+    def delta(self, lease: Lease, message_id: str, offset: int, text: str) -> Change:
+        data = encode_json({"message_id": message_id, "offset": offset, "text": text})
+        return self.change(lease, events=(NewEvent(type=EventType.MESSAGE_DELTA, data=data),))
+
+    def finish(self, lease: Lease, turn: int, text: str = "Done.", **more: Any) -> Change:
+        change = self.reply(lease, turn, text=text, end="completed", **more)
+        return replace(change, events=(*change.events, NewEvent(type=EventType.RUN_COMPLETED)))
+
+    def fail(self, lease: Lease) -> Change:
+        failure = RunFailure(code="model_failed", message="The model did not answer.")
+        data = encode_json({"error": {"code": failure.code, "message": failure.message}})
+        event = NewEvent(type=EventType.RUN_FAILED, data=data)
+        return self.change(lease, end="failed", failure=failure, events=(event,))
+
+    def verdict(self, call: ToolCall, lease: Lease, **more: Any) -> Verdict:
+        values: dict[str, Any] = {"call_id": call.id, "run_id": lease.run_id, "principal": ANN, "decision": "approve"}
+        return Verdict(**(values | more))
+
+    async def waiting_run(self, worker: WorkerKey, *, approver: str = "owner", **more: Any) -> tuple[Lease, ToolCall]:
+        """A run that waits for one approval."""
+        expires_at = more.pop("expires_at", None)
+        lease = await self.start(worker, **more)
+        call = self.call(lease, 1, approval=self.approval(approver=approver, expires_at=expires_at))
+        await self.store.write(self.reply(lease, 1, call))
+        assert await self.store.pause(self.change(lease), expires_at, ("approval",))
+        return lease, call
+
+    async def log(self, lease: Lease, principal: Principal = ANN, page: int = 100) -> list[Event]:
+        """The stored log of a run's conversation."""
+        run = await self.store.get_run(lease.run_id, principal)
+        position = await self.store.find_log(principal, conversation_id=run.conversation_id)
+        events: list[Event] = []
+        while more := await self.store.read_log(position, events[-1].seq if events else 0, page):
+            events += more
+        return events
+
+    def labels(self, lease: Lease) -> list[str]:
+        """What the listener was told of a run."""
+        return [event.type.label for event in self.told if event.run == lease.run]
+
+    async def until(self, condition: Callable[[], bool] | Callable[[], Awaitable[bool]]) -> None:
+        """Wait for something that another process or thread brings about."""
+        with anyio.fail_after(10):
+            while True:
+                met = condition()
+                if met if isinstance(met, bool) else await met:
+                    return
+                await anyio.sleep(0.005)
+
+    def lose_answer(self) -> None:
+        """The next commit of the store lands, and its answer is lost."""
+        assert isinstance(self.store, SqliteStore)
+        writer = self.store._writer
+        assert writer is not None
+        writer._connection = _LosesOneAnswer(writer._connection)  # type: ignore[assignment]  # stands in for it
+
+
+class _LosesOneAnswer:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._lost = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def execute(self, sql: str, *params: Any) -> sqlite3.Cursor:
+        cursor = self._connection.execute(sql, *params)
+        if sql == "COMMIT" and not self._lost:
+            self._lost = True
+            raise sqlite3.OperationalError("disk I/O error")
+        return cursor
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+MakeStore = Callable[[MovableClock], Store]
+
+
+@pytest.fixture(params=["sqlite"])
+def fresh_data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], MakeStore]:
+    """Gives an empty place, as a maker of stores on it; each dialect is a parameter."""
+
+    def fresh() -> MakeStore:
+        folder = tmp_path_factory.mktemp("store") / "ai"
+        return lambda clock: SqliteStore(folder, clock=clock, synchronous="OFF")
+
+    return fresh
+
+
+@pytest.fixture
+async def world(fresh_data: Callable[[], MakeStore]) -> AsyncIterator[World]:
+    world = World(fresh_data())
+    await world.open()
+    yield world
+    await world.store.close()
+
+
+@pytest.fixture
+def new_world(fresh_data: Callable[[], MakeStore]) -> Callable[[], World]:
+    """For tests that bring their own event loop, and need more than one world."""
+    return lambda: World(fresh_data())

@@ -1,0 +1,182 @@
+"""Who executes a run: due ones in order, dead workers' taken over, and nobody without a current lease."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+from amoxi_py.domain.run import RunStatus
+from amoxi_py.errors import LeaseLost
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_due_runs_are_claimed_oldest_first_up_to_the_limit(world: Any) -> None:
+    runs = []
+    for _ in range(3):
+        runs.append((await world.submit()).run.id)
+        world.clock.move(1)
+    worker = await world.worker()
+    assert [lease.run_id for lease in await world.claim(worker, limit=2)] == runs[:2]
+    assert [lease.run_id for lease in await world.claim(worker, limit=2)] == runs[2:]
+    assert await world.claim(worker) == []
+
+
+async def test_runs_are_claimed_in_the_order_in_which_they_became_due(world: Any) -> None:
+    worker = await world.worker()
+    lease = await world.start(worker)
+    world.clock.move(1)
+    later = await world.submit()
+    world.clock.move(1)
+    await world.store.release(lease)
+    assert [one.run_id for one in await world.claim(worker)] == [later.run.id, lease.run_id]
+
+
+async def test_a_claimed_run_comes_with_all_its_rows(world: Any) -> None:
+    lease = await world.start(await world.worker(lease_s=5), text="hi")
+    call = world.call(lease, 1)
+    await world.store.write(world.reply(lease, 1, call, text="let me look"))
+    await world.store.write(world.change(lease, starts=((1, 0),)))
+    await world.store.write(world.step(lease, call, "refund", '"R-1"'))
+    await world.store.write(world.delta(lease, "msg_next", 0, "So"))
+    world.clock.move(6)
+    worker = await world.worker()
+    (rows,) = await world.store.claim(worker, 1, 10)
+    assert rows == await world.store.load(rows.lease)
+    assert [message.text for message in rows.messages] == ["hi", "let me look"]
+    assert (rows.messages[1].calls[0].status, rows.messages[1].calls[0].tries) == ("started", 1)
+    assert [step.value for step in rows.steps[1, 0]] == ['"R-1"']
+    assert (rows.partial, rows.changes, rows.lease.worker) == ("msg_next", 0, worker.key)
+
+
+async def test_a_run_of_a_dead_worker_is_taken_over_as_one_more_crash_and_attempt(world: Any) -> None:
+    lease = await world.start(await world.worker(lease_s=5))
+    second = await world.worker(lease_s=60)
+    assert await world.claim(second) == []
+    world.clock.move(4.9)
+    assert await world.claim(second) == []
+    world.clock.move(0.2)
+    (rows,) = await world.store.claim(second, 10, 10)
+    assert (rows.attempt, rows.crashes, rows.lease.fence) == (2, 1, lease.fence + 1)
+    assert world.labels(lease)[-1] == "run.resumed"
+    assert world.told[-1].data == {"run_id": lease.run_id, "attempt": 2}
+
+
+async def test_a_checkpoint_sets_crashes_back_and_an_event_does_not(world: Any) -> None:
+    crashes = []
+    lease = await world.start(await world.worker(lease_s=5))
+    for change in (None, world.delta, None, world.reply, None):
+        world.clock.move(6)
+        (rows,) = await world.store.claim(await world.worker(lease_s=5), 1, 10)
+        crashes.append(rows.crashes)
+        lease = rows.lease
+        if change == world.delta:
+            await world.store.write(world.delta(lease, "msg_1", 0, "x"))
+        elif change == world.reply:
+            await world.store.write(world.reply(lease, 1, world.call(lease, 1)))
+    assert crashes == [1, 2, 3, 4, 1]
+
+
+async def test_a_renewed_lease_lives_on_and_an_expired_one_cannot_be_renewed(world: Any) -> None:
+    worker, other = await world.worker(lease_s=5), await world.worker(lease_s=100)
+    lease = await world.start(worker)
+    world.clock.move(4)
+    await anyio.to_thread.run_sync(world.store.renew, worker, 5.0)
+    world.clock.move(4)
+    assert await world.claim(other) == []
+    world.clock.move(1.1)
+    with pytest.raises(LeaseLost):
+        await anyio.to_thread.run_sync(world.store.renew, worker, 5.0)
+    assert [one.run_id for one in await world.claim(other)] == [lease.run_id]
+    with pytest.raises(LeaseLost):
+        world.store.renew(worker, 5.0)
+
+
+async def test_renewing_works_while_the_event_loop_is_blocked(world: Any) -> None:
+    world.store.renew(await world.worker(), 30.0)
+
+
+async def test_an_expired_worker_claims_nothing(world: Any) -> None:
+    worker = await world.worker(lease_s=5)
+    await world.submit()
+    world.clock.move(6)
+    assert await world.claim(worker) == []
+
+
+async def test_a_released_run_is_claimable_at_once_and_counts_as_no_crash(world: Any) -> None:
+    first, second = await world.worker(), await world.worker()
+    lease = await world.start(first)
+    await world.store.release(lease)
+    assert (await world.store.get_run(lease.run_id, world.ann)).status is RunStatus.QUEUED
+    (rows,) = await world.store.claim(second, 1, 10)
+    assert (rows.attempt, rows.crashes) == (1, 0)
+    await world.store.release(lease)
+    assert (await world.store.get_run(lease.run_id, world.ann)).status is RunStatus.RUNNING
+
+
+async def test_a_retired_worker_hands_its_runs_over_at_once_and_not_as_crashes(world: Any) -> None:
+    first, second = await world.worker(), await world.worker()
+    lease = await world.start(first)
+    await world.store.retire(first)
+    (rows,) = await world.store.claim(second, 1, 10)
+    assert (rows.lease.run_id, rows.attempt, rows.crashes) == (lease.run_id, 1, 0)
+    with pytest.raises(LeaseLost):
+        world.store.renew(first, 30.0)
+    with pytest.raises(LeaseLost):
+        await world.store.write(world.finish(lease, 1))
+
+
+async def test_a_stale_fence_writes_loads_and_releases_nothing(world: Any) -> None:
+    lease = await world.start(await world.worker(lease_s=5))
+    world.clock.move(6)
+    (taken,) = await world.claim(await world.worker())
+    for verb in (world.store.write(world.finish(lease, 1)), world.store.pause(world.change(lease), None, ())):
+        with pytest.raises(LeaseLost):
+            await verb
+    with pytest.raises(LeaseLost):
+        await world.store.load(lease)
+    await world.store.release(lease)
+    rows = await world.store.load(taken)
+    assert (len(rows.messages), rows.changes) == (1, 0)
+
+
+async def test_five_claims_at_once_never_share_a_run(world: Any) -> None:
+    for _ in range(40):
+        await world.submit()
+    claimed: list[str] = []
+
+    async def claim(other: Any) -> None:
+        worker = await other.worker()
+        for _ in range(20):
+            claimed.extend(lease.run_id for lease in await other.claim(worker, limit=3))
+
+    async with world.other_process() as other, anyio.create_task_group() as tasks:
+        for store in (world, other, world, other, world):
+            tasks.start_soon(claim, store)
+    assert len(claimed) == len(set(claimed)) == 40
+
+
+async def test_runs_of_one_conversation_never_run_at_the_same_time(world: Any) -> None:
+    worker = await world.worker()
+    conversation = (await world.submit()).run.conversation_id
+    for _ in range(3):
+        await world.submit(conversation=conversation, on_busy="queue")
+    for _ in range(4):
+        (lease,) = await world.claim(worker)
+        await world.store.write(world.finish(lease, 1))
+
+
+async def test_history_is_all_of_the_earlier_runs_with_their_calls_in_order(world: Any) -> None:
+    worker = await world.worker()
+    lease = await world.start(worker, text="one")
+    call = world.call(lease, 1)
+    await world.store.write(world.reply(lease, 1, call))
+    await world.store.write(world.result(lease, call, {"n": 2**70}))
+    await world.store.write(world.finish(lease, 2, text="first"))
+    conversation = (await world.store.get_run(lease.run_id, world.ann)).conversation_id
+    second = await world.start(worker, text="two", conversation=conversation)
+    history = await world.store.history(second)
+    assert [message.text for message in history] == ["one", "", "first"]
+    assert history[1].calls[0].result == '{"n":1180591620717411303424}'

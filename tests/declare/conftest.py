@@ -1,0 +1,105 @@
+"""Contexts as an engine makes them, and the shortest ways to declare, read and call."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amoxi_py.declare.context import RunContext, SyncToolContext, ToolContext
+from amoxi_py.declare.declarations import build_declarations
+from amoxi_py.declare.definitions import Instances, ToolDefinition
+from amoxi_py.declare.injection import OpenInstances
+from amoxi_py.domain.principal import Principal
+
+
+class _InThread:
+    call_id = "call-1"
+
+    def __init__(self) -> None:
+        self.run_id, self.conversation_id, self.agent, self.attempt = "run-1", "conversation-1", "agent", 1
+        self.principal = Principal(id="user:ana")
+
+    def run_in_thread(self, function: Callable[[], Any]) -> Awaitable[Any]:
+        return asyncio.get_running_loop().run_in_executor(None, function)
+
+    def progress(self, text: str) -> None:
+        raise AssertionError("no tool of these tests tells of progress")
+
+
+class PlainRunContext(_InThread, RunContext):
+    """The context of instructions."""
+
+
+class PlainToolContext(_InThread, ToolContext):
+    """The context of async tools."""
+
+    async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("no tool of these tests has steps")
+
+
+class PlainSyncToolContext(_InThread, SyncToolContext):
+    """The context of sync tools."""
+
+    def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("no tool of these tests has steps")
+
+
+@pytest.fixture
+def run_context() -> RunContext:
+    return PlainRunContext()
+
+
+@pytest.fixture
+def tool_of() -> Callable[[Any], ToolDefinition]:
+    """Give the definition of the one tool that a decorated thing declares."""
+
+    def define(thing: Any) -> ToolDefinition:
+        [definition] = build_declarations([thing]).catalog.tools.values()
+        return definition
+
+    return define
+
+
+@pytest.fixture
+def context_for() -> Callable[[ToolDefinition], Any]:
+    return lambda definition: PlainSyncToolContext() if definition.sync else PlainToolContext()
+
+
+@pytest.fixture
+def call(context_for: Callable[[ToolDefinition], Any]) -> Callable[..., Any]:
+    """Read a model's arguments and call the tool with them, as the engine does."""
+
+    def call(definition: ToolDefinition, arguments: Mapping[str, Any], instances: Instances | None = None) -> Any:
+        async def main() -> Any:
+            read = definition.read_arguments(arguments)
+            return await definition.call(instances or OpenInstances({}), context_for(definition), read)
+
+        return asyncio.run(main())
+
+    return call
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
+    """Make an importable package of module texts and give its name; it is forgotten after the test."""
+    made: list[str] = []
+
+    def make(**modules: str) -> str:
+        name = f"scanned_{tmp_path.name.replace('-', '_')}_{len(made)}"
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "__init__.py").write_text(modules.pop("init", ""), "utf-8")
+        for module, text in modules.items():
+            (folder / f"{module}.py").write_text(text, "utf-8")
+        made.append(name)
+        return name
+
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield make
+    for module in [module for module in sys.modules if module.split(".")[0] in made]:
+        del sys.modules[module]

@@ -1,0 +1,292 @@
+"""The hub hands committed events to readers and the worker: in order, bounded, and to nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from amoxi_py.domain.event import Event, EventType
+from amoxi_py.engine.hub import Follower, Hub
+
+BOUND = 10.0
+ENDS = [kind for kind in EventType if kind.ends_run]
+BUFFER = 1000
+
+
+def event(seq: int = 1, *, type: EventType = EventType.TOOL_PROGRESS, run: int = 1, conversation: int = 1) -> Event:
+    return Event(conversation=conversation, seq=seq, run=run, run_id=f"run_{run}", type=type)
+
+
+def seqs(events: list[Event]) -> list[int]:
+    return [each.seq for each in events]
+
+
+async def bounded(awaitable: Any) -> Any:
+    async with asyncio.timeout(BOUND):
+        return await awaitable
+
+
+# -- followers
+
+
+def test_a_reader_gets_the_events_of_its_conversation_in_the_order_of_the_log() -> None:
+    async def story() -> tuple[list[int], list[int]]:
+        hub = Hub()
+        follower = hub.follow(1)
+        hub.publish([event(1), event(2, conversation=2), event(3, run=2)])
+        hub.publish([event(4)])
+        first = await bounded(follower.take())
+        hub.publish([event(5)])
+        return seqs(first), seqs(await bounded(follower.take()))
+
+    assert asyncio.run(story()) == ([1, 3, 4], [5])
+
+
+def test_several_readers_of_one_conversation_get_all_events_each() -> None:
+    async def story() -> list[list[int]]:
+        hub = Hub()
+        followers = [hub.follow(1) for _ in range(3)]
+        hub.publish([event(1), event(2)])
+        return [seqs(await bounded(follower.take())) for follower in followers]
+
+    assert asyncio.run(story()) == [[1, 2]] * 3
+
+
+def test_a_reader_that_waits_is_woken_by_the_next_event() -> None:
+    async def story() -> list[int]:
+        hub = Hub()
+        follower = hub.follow(1)
+        reading = asyncio.create_task(follower.take())
+        await asyncio.sleep(0)
+        hub.publish([event(1, conversation=2)])
+        await asyncio.sleep(0)
+        assert not reading.done()
+        hub.publish([event(2)])
+        return seqs(await bounded(reading))
+
+    assert asyncio.run(story()) == [2]
+
+
+def test_a_reader_that_gives_up_waiting_loses_nothing() -> None:
+    async def story() -> list[int]:
+        hub = Hub()
+        follower = hub.follow(1)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(follower.take(), 0.001)
+        hub.publish([event(1), event(2)])
+        return seqs(await bounded(follower.take()))
+
+    assert asyncio.run(story()) == [1, 2]
+
+
+def test_a_reader_that_is_too_slow_is_sent_back_to_the_log_and_keeps_nothing() -> None:
+    async def story() -> None:
+        hub = Hub()
+        slow, other = hub.follow(1), hub.follow(2)
+        hub.publish([event(seq) for seq in range(BUFFER)])
+        assert not slow.overflowed
+        hub.publish([event(BUFFER), event(1, conversation=2)])
+        assert slow.overflowed
+        hub.publish([event(seq) for seq in range(5 * BUFFER)])
+        assert len(slow._events) == 0, "a reader that never reads costs no memory"
+        assert await bounded(slow.take()) == []
+        assert not other.overflowed
+        assert seqs(await bounded(other.take())) == [1]
+
+    asyncio.run(story())
+
+
+def test_a_full_buffer_is_given_whole_and_in_order() -> None:
+    async def story() -> list[int]:
+        hub = Hub()
+        follower = hub.follow(1)
+        hub.publish([event(seq) for seq in range(BUFFER)])
+        return seqs(await bounded(follower.take()))
+
+    assert asyncio.run(story()) == list(range(BUFFER))
+
+
+def test_a_reader_that_waits_is_woken_when_one_commit_brings_too_many_at_once() -> None:
+    async def story() -> list[Event]:
+        follower = Follower()
+        reading = asyncio.create_task(follower.take())
+        await asyncio.sleep(0)
+        for seq in range(BUFFER + 1):
+            follower.push(event(seq))
+        return list(await bounded(reading))
+
+    assert asyncio.run(story()) == []
+
+
+def test_after_a_restart_a_reader_gets_what_came_since() -> None:
+    async def story() -> list[int]:
+        hub = Hub()
+        follower = hub.follow(1)
+        hub.publish([event(seq) for seq in range(BUFFER + 1)])
+        follower.restart()
+        assert not follower.overflowed
+        hub.publish([event(5000), event(5001)])
+        return seqs(await bounded(follower.take()))
+
+    assert asyncio.run(story()) == [5000, 5001]
+
+
+def test_a_reader_that_left_gets_nothing_more_and_leaves_nothing_behind() -> None:
+    async def story() -> None:
+        hub = Hub()
+        gone, stays = hub.follow(1), hub.follow(1)
+        hub.unfollow(1, gone)
+        hub.publish([event(1)])
+        assert len(gone._events) == 0
+        assert seqs(await bounded(stays.take())) == [1]
+        hub.unfollow(1, stays)
+        assert hub._followers == {}
+
+    asyncio.run(story())
+
+
+# -- watchers
+
+
+def test_a_watcher_sees_the_events_of_its_run_alone_until_it_is_taken_off() -> None:
+    hub = Hub()
+    seen: list[int] = []
+
+    def watch(each: Event) -> None:
+        seen.append(each.seq)
+
+    hub.watch(1, watch)
+    hub.publish([event(1), event(2, run=2), event(3)])
+    hub.unwatch(1, watch)
+    hub.publish([event(4)])
+    assert seen == [1, 3]
+
+
+def test_taking_off_an_old_watcher_leaves_a_newer_one() -> None:
+    hub = Hub()
+    old: list[Event] = []
+    new: list[Event] = []
+    first, second = old.append, new.append
+    hub.watch(1, first)
+    hub.watch(1, second)
+    hub.unwatch(1, first)
+    hub.publish([event(1)])
+    assert (old, seqs(new)) == ([], [1])
+
+
+# -- ends
+
+
+@pytest.mark.parametrize("kind", ENDS)
+def test_all_who_wait_for_a_runs_end_are_told_once(kind: EventType) -> None:
+    async def story() -> None:
+        hub = Hub()
+        waiters = [hub.end_of("run_1") for _ in range(3)]
+        other = hub.end_of("run_2")
+        hub.publish([event(1, type=EventType.MESSAGE_COMPLETED)])
+        assert not any(waiter.done() for waiter in waiters)
+        hub.publish([event(2, type=kind)])
+        for waiter in waiters:
+            await bounded(waiter)
+        assert not other.done()
+        hub.publish([event(3, type=kind)])
+        assert set(hub._ends) == {"run_2"}
+
+    asyncio.run(story())
+
+
+def test_a_waiter_that_gave_up_harms_nobody_and_leaves_nothing_behind() -> None:
+    async def story() -> None:
+        hub = Hub()
+        gone, cancelled, stays = (hub.end_of("run_1") for _ in range(3))
+        hub.forget_end("run_1", gone)
+        hub.forget_end("run_1", gone)
+        cancelled.cancel()
+        hub.publish([event(1, type=EventType.RUN_COMPLETED)])
+        await bounded(stays)
+        assert not gone.done()
+        hub.forget_end("run_1", stays)
+        last = hub.end_of("run_1")
+        hub.forget_end("run_1", last)
+        assert hub._ends == {}
+
+    asyncio.run(story())
+
+
+# -- the worker
+
+
+def wakes(hub: Hub) -> list[int]:
+    """Return a list that grows with each wake-up of the worker."""
+    told: list[int] = []
+    hub.on_due = lambda: told.append(1)
+    return told
+
+
+def test_a_hub_without_a_worker_takes_all_events() -> None:
+    Hub().publish([event(1, type=kind) for kind in EventType])
+
+
+def test_the_worker_is_woken_once_for_all_new_runs_of_a_commit() -> None:
+    hub = Hub()
+    told = wakes(hub)
+    hub.publish([event(1, type=EventType.RUN_QUEUED), event(2, type=EventType.RUN_QUEUED, run=2)])
+    assert len(told) == 1
+
+
+def test_the_worker_is_not_woken_for_a_run_that_started_in_the_same_commit() -> None:
+    hub = Hub()
+    told = wakes(hub)
+    hub.publish([event(1, type=EventType.RUN_QUEUED), event(2, type=EventType.RUN_STARTED)])
+    assert told == []
+
+
+@pytest.mark.parametrize("decision", [EventType.APPROVAL_DECIDED])
+def test_the_worker_is_woken_by_a_decision(decision: EventType) -> None:
+    hub = Hub()
+    told = wakes(hub)
+    hub.publish([event(1, type=decision)])
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("kind", ENDS)
+def test_the_worker_is_woken_by_an_end_when_another_run_is_queued_behind(kind: EventType) -> None:
+    hub = Hub()
+    hub.publish([event(1, type=EventType.RUN_QUEUED), event(2, type=EventType.RUN_STARTED)])
+    hub.publish([event(3, type=EventType.RUN_QUEUED, run=2)])
+    told = wakes(hub)
+    hub.publish([event(4, type=kind, run=1)])
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("kind", ENDS)
+def test_the_worker_is_left_alone_by_an_end_when_nothing_is_queued(kind: EventType) -> None:
+    hub = Hub()
+    hub.publish([event(1, type=EventType.RUN_QUEUED)])
+    told = wakes(hub)
+    hub.publish([event(2, type=kind)])
+    assert told == []
+    assert hub._queued == set()
+
+
+def test_the_worker_is_left_alone_by_what_is_no_new_work() -> None:
+    hub = Hub()
+    hub.publish([event(1, type=EventType.RUN_QUEUED, run=9)])
+    told = wakes(hub)
+    quiet = [
+        EventType.RUN_STARTED,
+        EventType.RUN_RESUMED,
+        EventType.MESSAGE_DELTA,
+        EventType.MESSAGE_COMPLETED,
+        EventType.MESSAGE_DISCARDED,
+        EventType.TOOL_CALLED,
+        EventType.TOOL_PROGRESS,
+        EventType.TOOL_COMPLETED,
+        EventType.APPROVAL_REQUESTED,
+        EventType.RUN_WAITING,
+    ]
+    for kind in quiet:
+        hub.publish([event(2, type=kind)])
+    assert told == []
