@@ -68,8 +68,9 @@ class Supervisor:
                 self._renew()
             if self._stopping:
                 break
-            started = self._note_ready() or started
-            if not started and any(not child.process.is_alive() for child in self._children):
+            self._note_ready()
+            started = started or any(child.ready for child in self._children)
+            if not started and self._could_not_start():  # later ones may die of a run, and are started anew
                 self._stop()
                 return 1
             self._revive(only_if_it_ran=changed is not None)
@@ -87,7 +88,7 @@ class Supervisor:
         theirs.close()
         return _Child(process=process, link=ours)
 
-    def _note_ready(self) -> bool:
+    def _note_ready(self) -> None:
         waited = any(not child.ready for child in self._children)
         for child in self._children:
             try:
@@ -95,10 +96,18 @@ class Supervisor:
                     child.ready = True
             except (EOFError, OSError):
                 pass  # it ended before it was ready, which is seen by its process
-        ready = all(child.ready for child in self._children)
-        if waited and ready:
+        if waited and all(child.ready for child in self._children):
             print(self._greeting, flush=True)
-        return ready
+
+    def _could_not_start(self) -> bool:
+        failed = [child for child in self._children if not child.process.is_alive()]
+        for child in failed:
+            if child.process.exitcode != 1:  # with 1 it has said why by itself
+                print(
+                    f"amoxi: process {child.process.pid} ended with {child.process.exitcode} before it was ready",
+                    file=sys.stderr,
+                )
+        return bool(failed)
 
     def _renew(self) -> None:
         self._stop()

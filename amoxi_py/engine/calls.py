@@ -16,12 +16,12 @@ from amoxi_py.domain.event import EventType, NewEvent
 from amoxi_py.domain.retry import RetryPolicy, retry_delay
 from amoxi_py.domain.settle import UNKNOWN_TEXT
 from amoxi_py.domain.tool_call import CallStatus, StepRecord, ToolCall
-from amoxi_py.engine.context import AgentContext, CallToolContext, SyncCallContext
+from amoxi_py.engine.context import AgentContext, CallToolContext, Interrupted, SyncCallContext
 from amoxi_py.engine.exits import cancelled_from_outside
 from amoxi_py.engine.journal import Journal
 from amoxi_py.engine.lease import LeaseKeeper
 from amoxi_py.engine.steps import Steps, error_text
-from amoxi_py.errors import ArgumentsInvalid, ToolError, ValueNotStorable
+from amoxi_py.errors import ArgumentsInvalid, LeaseLost, ToolError, ValueNotStorable
 from amoxi_py.ports.store import CallResult, NewStep
 
 log = logging.getLogger("amoxi_py.tools")
@@ -114,6 +114,8 @@ class CallExecution:
     async def _try(self, tool: ToolDefinition, arguments: dict[str, Any]) -> tuple[CallStatus, Any]:
         while True:
             outcome = await self._attempt(tool, arguments)
+            if isinstance(outcome, _Raised) and isinstance(outcome.error, Interrupted):
+                raise LeaseLost(self._host.run.run_id)
             if isinstance(outcome, _Returned):
                 return self._encode(tool, outcome.value)
             if isinstance(outcome, _TimedOut) and not self._repeatable(tool):

@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 
 from amoxi_py.declare.context import RunContext, SyncToolContext, ToolContext
 from amoxi_py.domain.principal import Principal
-from amoxi_py.engine.steps import Steps
+from amoxi_py.engine.steps import StepHost, Steps
 from amoxi_py.engine.threads import ThreadPool, as_job
+from amoxi_py.errors import LeaseLost
 
 T = TypeVar("T")
 
@@ -99,9 +100,15 @@ class CallToolContext(ToolContext):
         return self._run.run_in_thread(function)
 
     async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        return await self.run_step(name, fn, functools.partial(fn, *args, **kwargs), self)
+
+    async def run_step(self, name: str, fn: Callable[..., Any], bound: Callable[[], Any], host: StepHost) -> Any:
+        """Return a step's outcome; a lost lease ends the tool like every other interruption."""
         self.raise_if_closed()
-        bound = functools.partial(fn, *args, **kwargs)
-        outcome = await self.steps.run(name, fn, bound, self)
+        try:
+            outcome = await self.steps.run(name, fn, bound, host)
+        except LeaseLost:
+            raise Interrupted from None
         self.raise_if_closed()
         return outcome
 
@@ -142,19 +149,13 @@ class SyncCallContext(SyncToolContext):
         self._inner.raise_if_closed()
         bound = functools.partial(contextvars.copy_context().run, functools.partial(fn, *args, **kwargs))
         host = _ToolThread(self._inner)
-        outcome = asyncio.run_coroutine_threadsafe(self._step(name, fn, bound, host), self._loop)
+        outcome = asyncio.run_coroutine_threadsafe(self._inner.run_step(name, fn, bound, host), self._loop)
         outcome.add_done_callback(host.end)
         host.serve()
         return outcome.result()
 
     def progress(self, text: str) -> None:
         self._loop.call_soon_threadsafe(self._inner.progress, text)
-
-    async def _step(self, name: str, fn: Callable[..., Any], bound: Callable[[], Any], host: _ToolThread) -> Any:
-        self._inner.raise_if_closed()
-        outcome = await self._inner.steps.run(name, fn, bound, host)
-        self._inner.raise_if_closed()
-        return outcome
 
 
 class _ToolThread:

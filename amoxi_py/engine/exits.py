@@ -1,8 +1,7 @@
 """Keeps an exit that an app's code asks for, `sys.exit()` or a `KeyboardInterrupt`, from ending the server.
 
 asyncio hands these two on to the event loop, which stops on them, from whatever task they come. A tool's own code is
-watched where it is called; the tasks that it makes are nobody's, so a task of a run is made by the rule here. It holds
-for `GeneratorExit` too: a coroutine that awaits a task which ended so is closed, in place of hearing of it.
+watched where it is called; the tasks that it makes are nobody's, so a task of a run is made by the rule here.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, ContextVar
 from typing import Any
 
-_EXITS = (SystemExit, KeyboardInterrupt, GeneratorExit)
+_EXITS = (SystemExit, KeyboardInterrupt)
 _in_run: ContextVar[bool] = ContextVar("amoxi_in_run", default=False)
 
 
@@ -71,6 +70,8 @@ class _Contained(Coroutine[Any, Any, Any]):
             raise ExitAsked(error) from error
 
     def throw(self, *error: Any) -> Any:
+        if isinstance(error[-1], GeneratorExit):  # what was awaited ended so; the word itself would close all who wait
+            error = (ExitAsked(error[-1]),)
         try:
             return self._inner.throw(*error)
         except _EXITS as asked:

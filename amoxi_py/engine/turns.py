@@ -17,7 +17,7 @@ from amoxi_py.engine.context import AgentContext, CallToolContext, SyncCallConte
 from amoxi_py.engine.deltas import Deltas
 from amoxi_py.engine.exits import cancelled_from_outside
 from amoxi_py.engine.steps import Steps, error_text
-from amoxi_py.errors import ArgumentsInvalid, ModelFailed
+from amoxi_py.errors import ArgumentsInvalid, ModelFailed, ValueNotStorable
 from amoxi_py.ports.chat_model import CallRequest, ChatModel, ModelRequest, Reply, TextDelta
 
 log = logging.getLogger("amoxi_py.models")
@@ -165,7 +165,10 @@ def _read_object(text: str) -> tuple[dict[str, Any], str | None]:
     except ValueError as error:
         return {}, f"they are not JSON ({clean_text(str(error))[:100]}): {clean_text(text)[:200]}"
     if isinstance(value, dict):
-        return clean_json(value), None
+        try:
+            return clean_json(value), None
+        except ValueNotStorable as error:
+            return {}, f"they cannot be stored ({error})"
     if value == []:
         return {}, None
     return {}, f"they must be a JSON object, not {clean_text(text)[:200]}"

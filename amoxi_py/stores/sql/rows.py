@@ -142,8 +142,8 @@ def _call(row: Row) -> ToolCall:
         n=n,
         tool=tool,
         arguments=arguments,
-        effect=_EFFECTS[effect],
-        status=_STATUSES[status],
+        effect=_EFFECTS.get(effect, Effect.UNSAFE),  # a word of a newer version is taken as the careful one
+        status=_STATUSES.get(status, CallStatus.UNKNOWN),
         tries=tries,
         failures=failures,
         result=result,

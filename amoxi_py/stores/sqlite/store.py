@@ -64,7 +64,10 @@ class SqliteStore(SqlStore):
         await asyncio.to_thread(self._close, writer)
 
     async def enroll(self, worker_id: str, lease_s: float) -> WorkerKey:
-        self._locks.hold(worker_id)
+        try:
+            self._locks.hold(worker_id)
+        except OSError as error:
+            raise store_error(self._file, error) from error
         return await super().enroll(worker_id, lease_s)
 
     async def retire(self, worker: WorkerKey) -> None:
@@ -123,8 +126,9 @@ class SqliteStore(SqlStore):
         if writer is not None:
             writer.stop()
         self._locks.close()
-        if self._lock is not None:
-            self._lock.close()
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.close()
 
     def _closed(self) -> StoreUnavailable:
         return StoreUnavailable(f"the store {str(self._file)!r} is not open")

@@ -91,7 +91,7 @@ class Writer:
                     self._perform(waiting)
                 elif more:
                     self._listen()
-            except sqlite3.Error:  # the next transaction will tell its callers; nobody waits for this one
+            except Exception:  # noqa: BLE001 - nobody waits for this; the next transaction tells its callers
                 self._behind = True
             if not more:
                 break
