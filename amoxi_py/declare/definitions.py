@@ -124,7 +124,10 @@ class AgentDefinition:
 
     def tool(self, name: str) -> ToolDefinition | None:
         """Return the agent's tool of this name, if it has one."""
-        return next((tool for tool in self.tools if tool.name == name), None)
+        for tool in self.tools:
+            if tool.name == name:
+                return tool
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """From what a tool returns to plain JSON values, by one rule.
 
-With a return type, the value must fit it. Decimal, UUID, dates and times become text, bytes become base64 text (in a
-pydantic model, its own configuration decides), sets and tuples become lists, models and dataclasses become objects,
-NaN and the infinities become null, whole numbers keep all their digits. Anything else is refused, by name.
+With a return type, the value must fit it. Decimal, UUID, dates and times become text, bytes become URL-safe base64
+text (in a pydantic model, its own configuration decides), sets and tuples become lists, models and dataclasses become
+objects, NaN and the infinities become null, whole numbers keep all their digits. Anything else is refused, by name.
 """
 
 from __future__ import annotations

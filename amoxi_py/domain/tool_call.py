@@ -35,7 +35,7 @@ class CallStatus(StrEnum):
     @property
     def settled(self) -> bool:
         """Whether the call has its one result."""
-        return self not in (CallStatus.OPEN, CallStatus.STARTED)
+        return self is not CallStatus.OPEN and self is not CallStatus.STARTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,28 +55,27 @@ class CallBatch:
         self._fresh = set(fresh)
         self._steps = steps
         self._running: dict[asyncio.Task[ToolCall], CallExecution] = {}
-        self._decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._decisions = False
+        self._news: asyncio.Future[None] | None = None
 
     def decided(self) -> None:
         """Tell that a person decided about one of the calls."""
-        if not self._decided.done():
-            self._decided.set_result(None)
+        self._decisions = True
+        self._wake()
 
     async def work(self) -> None:
         """Work until all calls are settled, or all that are left wait for a person."""
         while True:
-            if self._decided.done():
-                self._decided = asyncio.get_running_loop().create_future()
             await self._record_starts_and_refusals()
             self._launch()
             if not self._running:
                 return
-            waited: tuple[asyncio.Future[Any], ...] = (*self._running, self._decided)
-            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            await self._wait()
             for task in [task for task in self._running if task.done()]:
                 del self._running[task]
                 self._put(task.result())
-            if self._decided.done():
+            if self._decisions:
+                self._decisions = False
                 self.message = await self._host.reload(self.message)
 
     def close(self) -> None:
@@ -95,7 +94,19 @@ class CallBatch:
             task.add_done_callback(_look_away)
         self._running.clear()
 
+    async def _wait(self) -> None:
+        """Return when a call has ended or a decision has come."""
+        if not self._decisions and not any(task.done() for task in self._running):
+            self._news = asyncio.get_running_loop().create_future()
+            await self._news
+
+    def _wake(self, _ended: object = None) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
     async def _record_starts_and_refusals(self) -> None:
+        if all(call.status is not CallStatus.OPEN for call in self.message.calls):
+            return
         action = next_action((self.message,), 0, Limits(), self._host.now())
         if not isinstance(action, Work):
             return
@@ -127,7 +138,9 @@ class CallBatch:
                 records = self._steps.get(key, ())
                 interrupted = key not in self._fresh
                 execution = CallExecution(self._host.calls, call, tool, records, interrupted=interrupted)
-                self._running[asyncio.get_running_loop().create_task(execution.run())] = execution
+                task = asyncio.get_running_loop().create_task(execution.run())
+                task.add_done_callback(self._wake)
+                self._running[task] = execution
 
     def _put(self, changed: ToolCall) -> None:
         calls = tuple(changed if call.n == changed.n else call for call in self.message.calls)

@@ -27,6 +27,7 @@ from amoxi_py.ports.store import CallResult, NewStep
 log = logging.getLogger("amoxi_py.tools")
 
 _RETRY = RetryPolicy(first=0.2, longest=5.0)
+_SOON = 1.0
 DECLINED_TEXT = "The person declined this action."
 EXPIRED_TEXT = "Nobody decided in time, so this action was not done."
 
@@ -56,6 +57,19 @@ class _Raised:
 @dataclass(frozen=True, slots=True)
 class _TimedOut:
     seconds: float
+    context: CallToolContext
+    task: asyncio.Task[Any]
+
+    async def ends(self) -> bool:
+        """Return whether the code of the try ends soon, now that it was told to stop."""
+        try:
+            async with asyncio.timeout(_SOON):
+                await asyncio.wait((self.task,))
+                while self.context.stopped:
+                    await asyncio.wait(tuple(self.context.stopped))
+        except TimeoutError:
+            return False
+        return True
 
 
 _Outcome = _Returned | _Raised | _TimedOut
@@ -119,7 +133,7 @@ class CallExecution:
             if isinstance(outcome, _Returned):
                 return self._encode(tool, outcome.value)
             if isinstance(outcome, _TimedOut) and not self._repeatable(tool):
-                found = await self._look(tool, arguments, repeat=False)
+                found = await self._look(tool, arguments, repeat=False, over=outcome.ends)
                 if found is not None:
                     return found
                 await self._start_again(failed=False)
@@ -137,19 +151,28 @@ class CallExecution:
         return retry_delay(policy, self._call.failures + 1, chance=random.random())  # noqa: S311 - spreads tries
 
     async def _look(
-        self, tool: ToolDefinition, arguments: dict[str, Any], *, repeat: bool
+        self,
+        tool: ToolDefinition,
+        arguments: dict[str, Any],
+        *,
+        repeat: bool,
+        over: Callable[[], Awaitable[bool]] | None = None,
     ) -> tuple[CallStatus, Any] | None:
-        """Return what an interrupted call came to, or None when it may run again."""
+        """Return what an interrupted call came to, or None when it may run again.
+
+        `over` says whether the interrupted code has ended: while it goes on, what is not done may still be.
+        """
         if repeat:
             return None
         reconcile = tool.reconcile
         if reconcile is None:
             return CallStatus.UNKNOWN, UNKNOWN_TEXT
+        ended = over is None or await over()
         context = self._new_context(tool)
         outcome = await self._guard(context, lambda: reconcile(self._host.instances, context[1], arguments), None)
         found = outcome.value if isinstance(outcome, _Returned) else None
         if isinstance(found, NotDone):
-            return None
+            return None if ended else (CallStatus.UNKNOWN, f"{UNKNOWN_TEXT} It may still be going on.")
         if isinstance(found, Done):
             return self._encode(tool, found.value)
         if isinstance(outcome, _Raised):
@@ -201,7 +224,7 @@ class CallExecution:
             context[0].closed = True
             return _Raised(asyncio.CancelledError()) if task.cancelled() else task.result()
         self._abandon(context[0], task)
-        return _TimedOut(timeout)
+        return _TimedOut(timeout, context[0], task)
 
     def _abandon(self, context: CallToolContext, task: asyncio.Task[_Outcome]) -> None:
         context.close()

@@ -52,6 +52,10 @@ class AgentContext(RunContext):
         """Run a sync function in the pool; the declared layer calls it."""
         return self._threads.run(function, self._lingering)
 
+    def run_for_call(self, function: Callable[[], T], stopped: set[asyncio.Future[Any]]) -> Awaitable[T]:
+        """Do the same for a tool; what goes on after it was told to stop is in `stopped` as well."""
+        return self._threads.run(function, self._lingering, stopped)
+
 
 class StopSignal:
     """The signal of one call."""
@@ -78,7 +82,10 @@ class StopSignal:
 
 
 class CallToolContext(ToolContext):
-    """The context of one try of one call of an async tool."""
+    """The context of one try of one call of an async tool.
+
+    `stopped` holds its code in threads that was told to stop and goes on all the same.
+    """
 
     def __init__(
         self, *, run: AgentContext, call_id: str, attempt: int, steps: Steps, progress: Callable[[str], None]
@@ -92,12 +99,13 @@ class CallToolContext(ToolContext):
         self.signal = self._signal = StopSignal()
         self._run = run
         self.closed = False
+        self.stopped: set[asyncio.Future[Any]] = set()
         self.steps = steps
         self._progress = progress
 
     def run_in_thread(self, function: Callable[[], T], /) -> Awaitable[T]:
         """Run a sync function in the pool; the declared layer calls it."""
-        return self._run.run_in_thread(function)
+        return self._run.run_for_call(function, self.stopped)
 
     async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return await self.run_step(name, fn, functools.partial(fn, *args, **kwargs), self)

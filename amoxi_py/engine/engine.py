@@ -156,9 +156,10 @@ class Engine:
         """Return the run when it has ended, or as it is after `timeout` seconds; raise `NotFound`."""
         ended = self._hub.end_of(run_id)
         try:
-            run = await self.get_run(run_id, principal, agent)
-            if run.status.final:
-                return run
+            if self._worker is None or not self._worker.executes(run_id, principal, agent):
+                run = await self.get_run(run_id, principal, agent)
+                if run.status.final:
+                    return run
             await asyncio.wait((ended,), timeout=timeout)
         finally:
             self._hub.forget_end(run_id, ended)

@@ -15,6 +15,7 @@ from amoxi_py.domain.event import Event, EventType, NewEvent
 from amoxi_py.domain.ids import new_id
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.next_action import AskModel, Limits, Wait, Work, next_action
+from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.retry import retry_delay
 from amoxi_py.domain.run import RunFailure, RunRows
 from amoxi_py.domain.settle import settle
@@ -39,6 +40,8 @@ from amoxi_py.ports.store import Change, Store
 log = logging.getLogger("amoxi_py.runs")
 
 _LONGEST_WAIT_IN_PLACE = 2.0
+_LATE_DECISION = 1.0
+"""An approval is taken for expired this much later than decisions are refused: one made just in time is seen first."""
 
 
 class Models(Protocol):
@@ -64,6 +67,16 @@ class Parts:
     model_places: asyncio.Semaphore | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Play:
+    """The agent of a run, and what its turns are made with."""
+
+    agent: AgentDefinition
+    tools: tuple[ToolSpec, ...]
+    reader: ReplyReader
+    calls: BatchHost
+
+
 class RunExecution:
     """One run under one lease. `interrupt` ends it from outside; what it has recorded stays.
 
@@ -74,6 +87,7 @@ class RunExecution:
         self.lease = rows.lease
         self.lingering: set[asyncio.Future[Any]] = set()
         self._task: asyncio.Task[None] | None = None
+        self._ended = False
         self._parts = parts
         self._keeper = keeper
         self._rows = rows
@@ -130,7 +144,13 @@ class RunExecution:
         if self._task is not None:
             self._task.cancel()
 
+    def is_open_for(self, principal: Principal, agent: str | None) -> bool:
+        """Whether this principal owns the run (of this agent, when given), and its last event has not come."""
+        rows = self._rows
+        return not self._ended and rows.principal.id == principal.id and agent in (None, rows.agent)
+
     def _watch(self, event: Event) -> None:
+        self._ended = self._ended or event.type.ends_run
         if event.type is EventType.APPROVAL_DECIDED:
             if self._batch is not None:
                 self._batch.decided()
@@ -145,32 +165,65 @@ class RunExecution:
             return
         if self._rows.partial is not None:
             await self._discard(self._rows.partial)
+        play = self._play_of(agent)
         limits = Limits(max_turns=agent.max_turns, max_attempts=self._parts.settings.max_attempts)
         while True:
-            action = next_action(tuple(self._messages), self._crashes, limits, self._parts.clock.now())
+            action = next_action(tuple(self._messages), self._crashes, limits, self._expiry_time())
             if isinstance(action, AskModel):
-                if await self._ask(agent, action.turn):
+                if await self._ask(play, action.turn):
                     return
             elif isinstance(action, Work):
-                await self._work(agent)
+                await self._work(play)
             elif isinstance(action, Wait):
-                if await self._pause(action.until, ("approval",)):
+                until = None if action.until is None else action.until + _LATE_DECISION
+                if await self._pause(until, ("approval",)):
                     return
             else:
                 await self._end(action.failure)
                 return
 
+    def _play_of(self, agent: AgentDefinition) -> _Play:
+        settings, clock = self._parts.settings, self._parts.clock
+        reader = ReplyReader(
+            agent=agent,
+            run=self._context,
+            instances=self._parts.instances,
+            parallel_calls=settings.parallel_calls,
+            max_result=settings.max_result,
+            now=clock.now,
+            expire_after=settings.approvals_expire_after,
+        )
+        host = CallHost(
+            run=self._context,
+            instances=self._parts.instances,
+            journal=self._journal,
+            keeper=self._keeper,
+            max_result=settings.max_result,
+            lingering=self.lingering,
+        )
+        calls = BatchHost(
+            calls=host,
+            agent=agent,
+            parallel=settings.parallel_calls,
+            now=self._expiry_time,
+            reload=self._with_decisions,
+        )
+        return _Play(agent=agent, tools=_tool_specs(agent, self._context), reader=reader, calls=calls)
+
+    def _expiry_time(self) -> float:
+        return self._parts.clock.now() - _LATE_DECISION
+
     # -- the model's turn
 
-    async def _ask(self, agent: AgentDefinition, turn: int) -> bool:
+    async def _ask(self, play: _Play, turn: int) -> bool:
         """Ask the model and record its reply; return whether the run has ended or waits."""
         message_id = new_id("msg")
         deltas = Deltas(self._journal, message_id)
         try:
-            reply = await self._reply(agent, deltas)
+            reply = await self._reply(play, deltas)
         except ModelFailed as error:
             return await self._model_failed(error, message_id if deltas.stored else None)
-        message = await self._reader(agent).read(reply, turn, message_id)
+        message = await play.reader.read(reply, turn, message_id)
         self._usage = self._usage + replace(reply.usage, requests=1)
         ended = not message.calls
         change = self._journal.change(
@@ -186,7 +239,8 @@ class RunExecution:
         self._crashes = self._model_failures = 0
         return ended
 
-    async def _reply(self, agent: AgentDefinition, deltas: Deltas) -> Reply:
+    async def _reply(self, play: _Play, deltas: Deltas) -> Reply:
+        agent = play.agent
         if self._history is None:
             self._history = await self._journal.persist(lambda: self._parts.store.history(self.lease))
         if self._instructions is None:
@@ -194,7 +248,7 @@ class RunExecution:
         request = ModelRequest(
             instructions=self._instructions,
             messages=model_messages((*self._history, *self._messages)),
-            tools=_tool_specs(agent, self._context),
+            tools=play.tools,
             options=agent.model_options,
         )
         model = self._parts.models.model_for(agent, self._context)
@@ -214,18 +268,6 @@ class RunExecution:
             log.exception("the instructions of %s failed", agent.where)
             message = "the agent's instructions could not be made"
             raise ModelFailed(message, code="instructions_failed", retryable=False) from error
-
-    def _reader(self, agent: AgentDefinition) -> ReplyReader:
-        settings = self._parts.settings
-        return ReplyReader(
-            agent=agent,
-            run=self._context,
-            instances=self._parts.instances,
-            parallel_calls=settings.parallel_calls,
-            max_result=settings.max_result,
-            now=self._parts.clock.now(),
-            expire_after=settings.approvals_expire_after,
-        )
 
     async def _model_failed(self, error: ModelFailed, partial: str | None) -> bool:
         self._model_failures += 1
@@ -252,32 +294,15 @@ class RunExecution:
 
     # -- the calls of a reply
 
-    async def _work(self, agent: AgentDefinition) -> None:
+    async def _work(self, play: _Play) -> None:
         """Work on the calls of the last reply until all are settled, or all that are left wait for a person."""
-        host = BatchHost(
-            calls=self._call_host(),
-            agent=agent,
-            parallel=self._parts.settings.parallel_calls,
-            now=self._parts.clock.now,
-            reload=self._with_decisions,
-        )
-        self._batch = CallBatch(host, self._messages[-1], fresh=self._fresh, steps=self._rows.steps)
+        self._batch = CallBatch(play.calls, self._messages[-1], fresh=self._fresh, steps=self._rows.steps)
         try:
             await self._batch.work()
         finally:
             self._batch.stop()
             self._messages[-1] = self._batch.message
         self._crashes = 0
-
-    def _call_host(self) -> CallHost:
-        return CallHost(
-            run=self._context,
-            instances=self._parts.instances,
-            journal=self._journal,
-            keeper=self._keeper,
-            max_result=self._parts.settings.max_result,
-            lingering=self.lingering,
-        )
 
     async def _with_decisions(self, message: Message) -> Message:
         rows = await self._journal.persist(lambda: self._parts.store.load(self.lease))

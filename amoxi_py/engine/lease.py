@@ -67,6 +67,7 @@ class LeaseKeeper:
         while not self._stop.wait(pause):
             sent = self._clock.running()
             if sent - self._loop_seen > max(_DEAD_LOOP_LEASES * self._lease, _DEAD_LOOP_SECONDS):
+                self._tell(self._lose)  # heard when the loop comes back after all
                 return
             try:
                 self._store.renew(self.worker, self._lease)

@@ -33,11 +33,11 @@ class ThreadPool:
             self._jobs.put(job)
         return future
 
-    async def run(self, function: Callable[[], T], lingering: set[asyncio.Future[Any]]) -> T:
+    async def run(self, function: Callable[[], T], *lingering: set[asyncio.Future[Any]]) -> T:
         """Run a function in a thread and return what it does.
 
         When the waiting is cancelled, a function that has not started never does; for one that has, a future is put
-        into `lingering` until it ends.
+        into each set of `lingering` until it ends.
         """
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[Any] = loop.create_future()
@@ -56,8 +56,9 @@ class ThreadPool:
             return cast(T, await future)
         except asyncio.CancelledError:
             if not begin.take() and not ended.done():
-                lingering.add(ended)
-                ended.add_done_callback(lingering.discard)
+                for running in lingering:
+                    running.add(ended)
+                    ended.add_done_callback(running.discard)
             raise
 
     def _work(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -62,14 +63,14 @@ async def ask(model: ChatModel, request: ModelRequest, deltas: Deltas) -> Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyReader:
-    """Turns a reply into a message. `now` is in seconds since 1970; `expire_after` in seconds or None."""
+    """Turns the replies of one run into messages. `now` gives seconds since 1970; `expire_after` is in seconds."""
 
     agent: AgentDefinition
     run: AgentContext
     instances: Instances
     parallel_calls: int
     max_result: int
-    now: float
+    now: Callable[[], float]
     expire_after: float | None
 
     async def read(self, reply: Reply, turn: int, message_id: str) -> Message:
@@ -88,7 +89,7 @@ class ReplyReader:
             role="assistant",
             text=text,
             calls=tuple(calls),
-            created_at=self.now,
+            created_at=self.now(),
         )
 
     async def _read_call(self, request: CallRequest, reply: Reply, turn: int, n: int) -> ToolCall:
@@ -113,8 +114,9 @@ class ReplyReader:
         except ArgumentsInvalid as error:
             return self._refuse(call, f"The arguments do not fit: {error}. Nothing was done; correct them.")
         if await self._needs_approval(tool, call, values):
-            expires_at = None if self.expire_after is None else self.now + self.expire_after
-            return replace(call, approval=Approval(approver=tool.approver, created_at=self.now, expires_at=expires_at))
+            now = self.now()
+            expires_at = None if self.expire_after is None else now + self.expire_after
+            return replace(call, approval=Approval(approver=tool.approver, created_at=now, expires_at=expires_at))
         return call
 
     def _tool(self, name: str) -> ToolDefinition | None:

@@ -7,6 +7,7 @@ import logging
 
 from amoxi_py.domain.ids import new_id
 from amoxi_py.domain.message import Message
+from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import RunRows
 from amoxi_py.engine.execution import Parts, RunExecution
 from amoxi_py.engine.lease import LeaseKeeper
@@ -28,6 +29,7 @@ class Worker:
         self._claims = 0
         self._reserved = 0
         self._active: dict[asyncio.Task[None], RunExecution] = {}
+        self._by_id: dict[str, RunExecution] = {}
         self._releases: set[asyncio.Task[None]] = set()
         self._due = asyncio.Event()
         self._stopping = False
@@ -60,9 +62,15 @@ class Worker:
         execution = RunExecution(self._parts, keeper, rows, history)
         task = execution.start()
         self._active[task] = execution
+        self._by_id[rows.lease.run_id] = execution
         task.add_done_callback(self._ended)
         if self._stopping:
             execution.interrupt()
+
+    def executes(self, run_id: str, principal: Principal, agent: str | None) -> bool:
+        """Whether a run of this principal (and agent, when given) is executed here and has not ended."""
+        execution = self._by_id.get(run_id)
+        return execution is not None and execution.is_open_for(principal, agent)
 
     async def stop(self, grace: float) -> None:
         """Claim nothing more, let runs end within `grace` seconds, and hand over what is left, at once."""
@@ -79,10 +87,16 @@ class Worker:
             await asyncio.wait(self._releases, timeout=_LAST_MOMENTS)
         if self._keeper is not None:
             self._keeper.stop()
-            try:
-                await self._parts.store.retire(self._keeper.worker)
-            except StoreUnavailable as error:
-                log.warning("the store is away, so the runs of this worker wait for its lease to expire: %s", error)
+            await self._retire(self._keeper.worker)
+
+    async def _retire(self, worker: WorkerKey) -> None:
+        if self._releases:  # nobody may begin a run whose code goes on here, in a thread that cannot be ended
+            log.warning("%d runs have code that does not end; they go on after this process", len(self._releases))
+            return
+        try:
+            await self._parts.store.retire(worker)
+        except StoreUnavailable as error:
+            log.warning("the store is away, so the runs of this worker wait for its lease to expire: %s", error)
 
     def _free(self) -> int:
         return self._parts.settings.concurrency - len(self._active) - self._reserved
@@ -152,6 +166,8 @@ class Worker:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         execution = self._active.pop(task)
+        if self._by_id.get(execution.lease.run_id) is execution:
+            del self._by_id[execution.lease.run_id]
         if self._free() == 1:
             self._due.set()  # the last place was taken until now, so more may be waiting
         if task.cancelled() or task.exception() is not None:

@@ -125,7 +125,6 @@ class SqliteStore(SqlStore):
         self._readers.close()
         if writer is not None:
             writer.stop()
-        self._locks.close()
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.close()

@@ -34,7 +34,10 @@ class LeaseClock:
 
 
 class WorkerLocks:
-    """The locks of this process's workers, and the question whether others' are still held."""
+    """The locks of this process's workers, and the question whether others' are still held.
+
+    A worker that was not retired keeps its lock until the process ends: some of its runs' code may go on until then.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -55,11 +58,6 @@ class WorkerLocks:
         if lock is not None:
             self._remove(worker_id)
             lock.close()
-
-    def close(self) -> None:
-        """Let go of all: workers that were not retired are dead from now on."""
-        for worker_id in list(self._mine):
-            self._mine.pop(worker_id).close()
 
     def expire_dead(self, batch: Batch) -> None:
         """End the leases of workers whose process died; look at most a few times a second."""
