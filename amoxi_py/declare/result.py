@@ -36,7 +36,7 @@ from amoxi_py.declare.annotations import strip_annotated
 from amoxi_py.declare.arguments import CANNOT_BE_JSON, first_line, make_adapter, shown_type
 from amoxi_py.declare.mistakes import Mistakes
 from amoxi_py.declare.schema import RESULT_CONFIG, schemas_of
-from amoxi_py.domain.encoding import clean_json
+from amoxi_py.domain.encoding import clean_json, clean_text
 from amoxi_py.errors import ValueNotStorable
 
 _DEPTH = 200
@@ -98,7 +98,7 @@ def _schema(adapter: TypeAdapter[Any]) -> dict[str, Any]:
 
 
 def _encode_typed(adapter: TypeAdapter[Any], shown: str, value: Any) -> Any:
-    _refuse(value)
+    value = _writable(value)
     try:
         fitting = adapter.validate_python(value)
         return clean_json(adapter.dump_python(fitting, mode="json", by_alias=True, warnings="error"))
@@ -113,7 +113,7 @@ def _encode_typed(adapter: TypeAdapter[Any], shown: str, value: Any) -> Any:
 
 
 def _encode_untyped(value: Any) -> Any:
-    _refuse(value)
+    value = _writable(value)
     try:
         return clean_json(to_jsonable_python(value, bytes_mode="base64", by_alias=True))
     except (PydanticSerializationError, ValueError) as error:
@@ -124,17 +124,35 @@ def _short(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
 
 
-def _refuse(value: Any, depth: int = 0) -> None:
-    """Raise for what pydantic would quietly change: generators, exceptions, odd keys, a value in itself."""
+def _writable(value: Any) -> Any:
+    """Return the value with keys that pydantic can write: its own rule for half a character is another than ours."""
+    return _with_whole_keys(value) if _refuse(value) else value
+
+
+def _with_whole_keys(value: Any) -> Any:
+    if type(value) is dict:
+        whole = {clean_text(key) if type(key) is str else key: _with_whole_keys(part) for key, part in value.items()}
+        if len(whole) != len(value):
+            raise _Odd("has different keys that are the same text in JSON")
+        return whole
+    return type(value)(map(_with_whole_keys, value)) if type(value) in (list, tuple) else value
+
+
+def _refuse(value: Any, depth: int = 0) -> bool:
+    """Raise for what pydantic would quietly change: generators, exceptions, odd keys, a value in itself.
+
+    Return whether a key in there has half a character.
+    """
     kind = type(value)
     if kind in _LEAVES:
         if kind is int and value.bit_length() > _BITS:
             raise _Odd("is a number of too many digits; return it as text")
-        return
+        return False
     if depth > _DEPTH:
         raise ValueNotStorable(f"the result is nested deeper than {_DEPTH} levels, or contains itself")
+    half = False
     if isinstance(value, Mapping):
-        _refuse_keys(value)
+        half = _refuse_keys(value)
         parts: Iterable[tuple[Any, Any]] = value.items()
     elif isinstance(value, (list, tuple, set, frozenset, deque)):
         parts = enumerate(value)
@@ -145,19 +163,20 @@ def _refuse(value: Any, depth: int = 0) -> None:
     elif dataclasses.is_dataclass(value):
         parts = ((field.name, getattr(value, field.name, None)) for field in dataclasses.fields(value))
     else:
-        return
+        return False
     for name, part in parts:
         if type(part) is not str:
             try:
-                _refuse(part, depth + 1)
+                half = _refuse(part, depth + 1) or half
             except _Odd as odd:
                 odd.path.insert(0, name)
                 raise
+    return half
 
 
-def _refuse_keys(value: Mapping[Any, Any]) -> None:
+def _refuse_keys(value: Mapping[Any, Any]) -> bool:
     if all(type(key) is str for key in value):
-        return
+        return any(not key.isascii() and clean_text(key) != key for key in value)
     texts = set()
     for key in value:
         plain = key.value if isinstance(key, Enum) else key
@@ -166,6 +185,7 @@ def _refuse_keys(value: Mapping[Any, Any]) -> None:
         texts.add(str(plain))
     if len(texts) != len(value):
         raise _Odd("has different keys that are the same text in JSON")
+    return False
 
 
 class _Odd(ValueNotStorable):

@@ -20,6 +20,7 @@ from amoxi_py.engine.calls import (
     completed_event,
     settled_call,
 )
+from amoxi_py.errors import Conflict
 
 Key = tuple[int, int]
 
@@ -68,7 +69,7 @@ class CallBatch:
         while True:
             await self._record_starts_and_refusals()
             self._launch()
-            if not self._running:
+            if not self._running and not self._decisions:
                 return
             await self._wait()
             for task in [task for task in self._running if task.done()]:
@@ -96,9 +97,22 @@ class CallBatch:
 
     async def _wait(self) -> None:
         """Return when a call has ended or a decision has come."""
-        if not self._decisions and not any(task.done() for task in self._running):
-            self._news = asyncio.get_running_loop().create_future()
+        if self._decisions or any(task.done() for task in self._running):
+            return
+        loop = asyncio.get_running_loop()
+        self._news = loop.create_future()
+        pause = self._until_expiry()
+        timer = None if pause is None else loop.call_later(pause, self._wake)
+        try:
             await self._news
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _until_expiry(self) -> float | None:
+        open_ones = [call.approval for call in self.message.calls if call.status is CallStatus.OPEN and call.approval]
+        times = [one.expires_at for one in open_ones if one.decision is None and one.expires_at is not None]
+        return max(min(times) - self._host.now(), 0.01) if times else None
 
     def _wake(self, _ended: object = None) -> None:
         if self._news is not None and not self._news.done():
@@ -122,7 +136,12 @@ class CallBatch:
             results=tuple(call_result(call) for call in refused),
             events=tuple(completed_event(call) for call in refused),
         )
-        await journal.write(change)
+        try:
+            await journal.write(change)
+        except Conflict:  # somebody decided in the last moment
+            await journal.void(change)
+            self.decided()
+            return
         for call in refused:
             self._put(call)
         for call in starts:

@@ -14,12 +14,13 @@ from amoxi_py.declare.definitions import Done, Instances, NotDone, ToolDefinitio
 from amoxi_py.domain.encoding import clean_text, decode_json, encode_json
 from amoxi_py.domain.event import EventType, NewEvent
 from amoxi_py.domain.retry import RetryPolicy, retry_delay
-from amoxi_py.domain.settle import UNKNOWN_TEXT
-from amoxi_py.domain.tool_call import CallStatus, StepRecord, ToolCall
+from amoxi_py.domain.settle import HALF_DONE_TEXT, UNKNOWN_TEXT
+from amoxi_py.domain.tool_call import CallStatus, Effect, StepRecord, ToolCall
 from amoxi_py.engine.context import AgentContext, CallToolContext, Interrupted, SyncCallContext
 from amoxi_py.engine.exits import cancelled_from_outside
 from amoxi_py.engine.journal import Journal
 from amoxi_py.engine.lease import LeaseKeeper
+from amoxi_py.engine.progress import ProgressLines
 from amoxi_py.engine.steps import Steps, error_text
 from amoxi_py.errors import ArgumentsInvalid, LeaseLost, ToolError, ValueNotStorable
 from amoxi_py.ports.store import CallResult, NewStep
@@ -28,6 +29,7 @@ log = logging.getLogger("amoxi_py.tools")
 
 _RETRY = RetryPolicy(first=0.2, longest=5.0)
 _SOON = 1.0
+_LOOKING = 60.0
 DECLINED_TEXT = "The person declined this action."
 EXPIRED_TEXT = "Nobody decided in time, so this action was not done."
 
@@ -94,6 +96,7 @@ class CallExecution:
         self._records = {record.name: record for record in records}
         self._interrupted = interrupted
         self._context: CallToolContext | None = None
+        self._progress = ProgressLines(host.journal, call)
 
     async def run(self) -> ToolCall:
         """Execute the call, record its result, and return the settled call."""
@@ -112,9 +115,10 @@ class CallExecution:
         try:
             arguments = read_arguments(tool, decode_json(self._call.effective_arguments))
         except ArgumentsInvalid as error:
-            if self._interrupted and not self._repeatable(tool):
-                return CallStatus.UNKNOWN, UNKNOWN_TEXT
-            return CallStatus.FAILED, f"The tool does not take these arguments any more: {error}"
+            changed = "The tool does not take these arguments any more"
+            if self._interrupted and self._call.effect is not Effect.READ_ONLY:
+                return CallStatus.UNKNOWN, f"{UNKNOWN_TEXT} {changed}: {error}"
+            return CallStatus.FAILED, f"{changed}, so nothing was done: {error}"
         if self._interrupted:
             found = await self._look(tool, arguments, repeat=self._repeatable(tool))
             if found is not None:
@@ -122,13 +126,18 @@ class CallExecution:
             await self._start_again(failed=False)
         return await self._try(tool, arguments)
 
+    def _told_to_stop(self) -> bool:
+        """Whether it was this try that was interrupted; a context kept from another call says so on its own."""
+        context = self._context
+        return self._host.journal.closed or context is None or context.signal.cancelled
+
     def _repeatable(self, tool: ToolDefinition) -> bool:
         return self._call.effect.repeatable and tool.effect.repeatable
 
     async def _try(self, tool: ToolDefinition, arguments: dict[str, Any]) -> tuple[CallStatus, Any]:
         while True:
             outcome = await self._attempt(tool, arguments)
-            if isinstance(outcome, _Raised) and isinstance(outcome.error, Interrupted):
+            if isinstance(outcome, _Raised) and isinstance(outcome.error, Interrupted) and self._told_to_stop():
                 raise LeaseLost(self._host.run.run_id)
             if isinstance(outcome, _Returned):
                 return self._encode(tool, outcome.value)
@@ -168,8 +177,9 @@ class CallExecution:
         if reconcile is None:
             return CallStatus.UNKNOWN, UNKNOWN_TEXT
         ended = over is None or await over()
-        context = self._new_context(tool)
-        outcome = await self._guard(context, lambda: reconcile(self._host.instances, context[1], arguments), None)
+        context = self._new_context(tool, Steps.refusing("reconcile"))
+        start = lambda: reconcile(self._host.instances, context[1], arguments)  # noqa: E731 - a def says no more
+        outcome = await self._guard(context, start, tool.timeout or _LOOKING)
         found = outcome.value if isinstance(outcome, _Returned) else None
         if isinstance(found, NotDone):
             return None if ended else (CallStatus.UNKNOWN, f"{UNKNOWN_TEXT} It may still be going on.")
@@ -181,21 +191,25 @@ class CallExecution:
         return CallStatus.UNKNOWN, UNKNOWN_TEXT + reason
 
     async def _attempt(self, tool: ToolDefinition, arguments: dict[str, Any]) -> _Outcome:
-        await self._host.keeper.prove(self._host.run.run_id)
-        context = self._new_context(tool)
+        await self._prove()
+        context = self._new_context(tool, self._steps())
         return await self._guard(context, lambda: tool.call(self._host.instances, context[1], arguments), tool.timeout)
 
-    def _new_context(self, tool: ToolDefinition) -> tuple[CallToolContext, CallContext]:
+    async def _prove(self) -> None:
+        await self._host.keeper.prove(self._host.run.run_id)
+        if self._host.journal.closed:  # interrupted before it began
+            raise LeaseLost(self._host.run.run_id)
+
+    def _steps(self) -> Steps:
+        return Steps(records=self._records.values(), record=self._record_step, prove=self._prove)
+
+    def _new_context(self, tool: ToolDefinition, steps: Steps) -> tuple[CallToolContext, CallContext]:
         context = CallToolContext(
             run=self._host.run,
             call_id=self._call.id,
             attempt=max(self._call.tries, 1),
-            steps=Steps(
-                records=self._records.values(),
-                record=self._record_step,
-                prove=lambda: self._host.keeper.prove(self._host.run.run_id),
-            ),
-            progress=self._progress,
+            steps=steps,
+            progress=self._progress.add,
         )
         self._context = context
         return context, SyncCallContext(context) if tool.sync else context
@@ -248,17 +262,6 @@ class CallExecution:
         step = NewStep(turn=self._call.turn, n=self._call.n, record=record)
         await journal.write(journal.change(steps=(step,)))
 
-    def _progress(self, text: str) -> None:
-        journal = self._host.journal
-        event = NewEvent(
-            type=EventType.TOOL_PROGRESS,
-            turn=self._call.turn,
-            n=self._call.n,
-            data=encode_json({"text": clean_text(text)}),
-            subject=self._call,
-        )
-        journal.write_soon(journal.change(events=(event,)))
-
     def _encode(self, tool: ToolDefinition, value: Any) -> tuple[CallStatus, Any]:
         try:
             return CallStatus.DONE, tool.encode_result(value)
@@ -270,7 +273,8 @@ class CallExecution:
     async def _record(self, status: CallStatus, value: Any) -> ToolCall:
         settled = settled_call(self._call, status, value, self._host.max_result)
         journal = self._host.journal
-        await journal.write(journal.change(results=(call_result(settled),), events=(completed_event(settled),)))
+        events = (*self._progress.rest(), completed_event(settled))
+        await journal.write(journal.change(results=(call_result(settled),), events=events))
         return settled
 
 
@@ -284,14 +288,16 @@ async def _outcome_of(start: Callable[[], Awaitable[Any]]) -> _Outcome:
 
 
 def _gone(call: ToolCall, *, interrupted: bool) -> tuple[CallStatus, Any]:
+    gone = f"The tool {call.tool!r} does not exist any more"
     if interrupted:
-        return CallStatus.UNKNOWN, UNKNOWN_TEXT
-    return CallStatus.FAILED, f"The tool {call.tool!r} does not exist any more; nothing was done."
+        return CallStatus.UNKNOWN, f"{UNKNOWN_TEXT} {gone}."
+    return CallStatus.FAILED, f"{gone}; nothing was done."
 
 
 def _failure_text(tool: ToolDefinition, outcome: _Outcome) -> str:
     if isinstance(outcome, _TimedOut):
-        return f"The tool took longer than {outcome.seconds:g} s and was stopped."
+        stopped = f"The tool took longer than {outcome.seconds:g} s and was stopped."
+        return stopped if tool.effect is Effect.READ_ONLY else f"{stopped} {HALF_DONE_TEXT}"
     assert isinstance(outcome, _Raised)
     if isinstance(outcome.error, ToolError):
         return error_text(outcome.error).strip() or "The tool failed."

@@ -10,7 +10,10 @@ import asyncio
 import contextvars
 import functools
 import queue
+from collections import deque
 from collections.abc import Awaitable, Callable
+from concurrent.futures import CancelledError
+from concurrent.futures import Future as ThreadFuture
 from typing import Any, TypeVar
 
 from amoxi_py.declare.context import RunContext, SyncToolContext, ToolContext
@@ -20,6 +23,7 @@ from amoxi_py.engine.threads import ThreadPool, as_job
 from amoxi_py.errors import LeaseLost
 
 T = TypeVar("T")
+_LINES = 20
 
 
 class Interrupted(BaseException):
@@ -100,6 +104,7 @@ class CallToolContext(ToolContext):
         self._run = run
         self.closed = False
         self.stopped: set[asyncio.Future[Any]] = set()
+        self.steps_of_thread: set[ThreadFuture[Any]] = set()
         self.steps = steps
         self._progress = progress
 
@@ -116,6 +121,7 @@ class CallToolContext(ToolContext):
         try:
             outcome = await self.steps.run(name, fn, bound, host)
         except LeaseLost:
+            self.close()
             raise Interrupted from None
         self.raise_if_closed()
         return outcome
@@ -128,6 +134,8 @@ class CallToolContext(ToolContext):
         """Let nothing more of this try have an effect, and tell the tool to stop."""
         self.closed = True
         self._signal.fire()
+        for step in tuple(self.steps_of_thread):
+            step.cancel()
 
     def raise_if_closed(self) -> None:
         """End the tool when its context is closed."""
@@ -148,6 +156,8 @@ class SyncCallContext(SyncToolContext):
         self.signal = inner.signal
         self._inner = inner
         self._loop = asyncio.get_running_loop()
+        self._lines: deque[str] = deque(maxlen=_LINES)  # a thread can say more than the loop can hear
+        self._telling = False
 
     def run_in_thread(self, function: Callable[[], T], /) -> Awaitable[T]:
         """Run a sync function in the pool; the declared layer calls it."""
@@ -158,12 +168,25 @@ class SyncCallContext(SyncToolContext):
         bound = functools.partial(contextvars.copy_context().run, functools.partial(fn, *args, **kwargs))
         host = _ToolThread(self._inner)
         outcome = asyncio.run_coroutine_threadsafe(self._inner.run_step(name, fn, bound, host), self._loop)
+        self._inner.steps_of_thread.add(outcome)
+        outcome.add_done_callback(self._inner.steps_of_thread.discard)
         outcome.add_done_callback(host.end)
         host.serve()
-        return outcome.result()
+        try:
+            return outcome.result()
+        except CancelledError:
+            raise Interrupted from None
 
     def progress(self, text: str) -> None:
-        self._loop.call_soon_threadsafe(self._inner.progress, text)
+        self._lines.append(str(text))
+        if not self._telling:
+            self._telling = True
+            self._loop.call_soon_threadsafe(self._tell)
+
+    def _tell(self) -> None:
+        self._telling = False
+        while self._lines:
+            self._inner.progress(self._lines.popleft())
 
 
 class _ToolThread:

@@ -23,6 +23,8 @@ from amoxi_py.errors import ArgumentsInvalid, InvalidRequest, NotFound, StoreUna
 from amoxi_py.ports.clock import Clock, SystemClock
 from amoxi_py.ports.store import CallView, Conversation, ConversationPage, Page, Store, Submission, Submitted, Verdict
 
+_LONGEST_PAUSE = 5.0
+
 
 class Engine:
     """Submits, follows, cancels and decides; and executes runs when its settings say so."""
@@ -45,6 +47,8 @@ class Engine:
         self._instances = instances
         self._models = models
         self._worker: Worker | None = None
+        self._submits: set[asyncio.Task[Submitted]] = set()
+        self._findings: set[asyncio.Task[None]] = set()
         self._open = False
 
     async def start(self) -> None:
@@ -85,6 +89,8 @@ class Engine:
         await self.stop_working(grace)
         if self._open:
             self._open = False
+            for finding in self._findings:
+                finding.cancel()
             await self._store.close()
 
     async def ready(self) -> None:
@@ -143,14 +149,49 @@ class Engine:
             on_busy=definition.on_busy or self.settings.on_busy,
             claim_by=place,
         )
+        if worker is None or place is None:
+            return await self._store.submit(submission)
+        # A caller that gives up must not leave a run that is claimed here and that nobody executes.
+        task = asyncio.get_running_loop().create_task(self._submit_and_begin(submission, worker))
+        self._submits.add(task)
+        task.add_done_callback(self._submitted)
+        return await asyncio.shield(task)
+
+    def _submitted(self, task: asyncio.Task[Submitted]) -> None:
+        self._submits.discard(task)
+        if not task.cancelled():
+            task.exception()  # its caller hears it, unless it has given up
+
+    async def _submit_and_begin(self, submission: Submission, worker: Worker) -> Submitted:
         try:
             submitted = await self._store.submit(submission)
+        except StoreUnavailable:
+            finding = asyncio.get_running_loop().create_task(self._find_out(submission, worker))
+            self._findings.add(finding)
+            finding.add_done_callback(self._findings.discard)
+            raise
         finally:
-            if worker is not None and place is not None:
-                worker.unreserve()
-        if worker is not None and submitted.rows is not None:
+            worker.unreserve()
+        if submitted.rows is not None:
             worker.begin(submitted.rows, () if submission.new_conversation else None)
         return submitted
+
+    async def _find_out(self, submission: Submission, worker: Worker) -> None:
+        """Find out whether a submission landed although its answer was an error, and execute it if it did."""
+        pause = self.settings.poll
+        while self._open:
+            await asyncio.sleep(pause)
+            try:
+                await self._store.get_run(submission.run_id, submission.principal)
+                found = await self._store.submit(submission)  # it is there, so this finds it
+            except NotFound:
+                return
+            except StoreUnavailable:
+                pause = min(pause * 2, _LONGEST_PAUSE)
+                continue
+            if found.rows is not None:
+                worker.begin(found.rows)
+            return
 
     async def wait(self, run_id: str, principal: Principal, *, agent: str | None = None, timeout: float) -> Run:
         """Return the run when it has ended, or as it is after `timeout` seconds; raise `NotFound`."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from amoxi_py.declare.context import RunContext
 from amoxi_py.declare.definitions import AgentDefinition, Catalog, Instances
-from amoxi_py.domain.encoding import encode_json
+from amoxi_py.domain.encoding import clean_text, encode_json
 from amoxi_py.domain.event import Event, EventType, NewEvent
 from amoxi_py.domain.ids import new_id
 from amoxi_py.domain.message import Message
@@ -88,6 +88,7 @@ class RunExecution:
         self.lingering: set[asyncio.Future[Any]] = set()
         self._task: asyncio.Task[None] | None = None
         self._ended = False
+        self._decided = False
         self._parts = parts
         self._keeper = keeper
         self._rows = rows
@@ -152,6 +153,7 @@ class RunExecution:
     def _watch(self, event: Event) -> None:
         self._ended = self._ended or event.type.ends_run
         if event.type is EventType.APPROVAL_DECIDED:
+            self._decided = True
             if self._batch is not None:
                 self._batch.decided()
         elif event.type is EventType.RUN_CANCELLED:
@@ -244,7 +246,7 @@ class RunExecution:
         if self._history is None:
             self._history = await self._journal.persist(lambda: self._parts.store.history(self.lease))
         if self._instructions is None:
-            self._instructions = await self._ask_instructions(agent)
+            self._instructions = clean_text(await self._ask_instructions(agent))
         request = ModelRequest(
             instructions=self._instructions,
             messages=model_messages((*self._history, *self._messages)),
@@ -297,6 +299,9 @@ class RunExecution:
     async def _work(self, play: _Play) -> None:
         """Work on the calls of the last reply until all are settled, or all that are left wait for a person."""
         self._batch = CallBatch(play.calls, self._messages[-1], fresh=self._fresh, steps=self._rows.steps)
+        if self._decided:  # it came before there was a batch to tell
+            self._decided = False
+            self._batch.decided()
         try:
             await self._batch.work()
         finally:

@@ -13,6 +13,8 @@ _REMEMBERED = 200
 _STARTS = frozenset({EventType.RUN_STARTED, EventType.RUN_RESUMED})
 _WAKES = frozenset({EventType.RUN_QUEUED, EventType.APPROVAL_DECIDED})
 
+_HEARD_LATE = frozenset({EventType.RUN_CANCELLED, EventType.APPROVAL_DECIDED})
+
 Watcher = Callable[[Event], None]
 
 
@@ -58,7 +60,7 @@ class Hub:
         self._watchers: dict[int, Watcher] = {}
         self._ends: dict[str, list[asyncio.Future[None]]] = {}
         self._queued: set[int] = set()
-        self._cancels: deque[Event] = deque(maxlen=_REMEMBERED)
+        self._unheard: deque[Event] = deque(maxlen=_REMEMBERED)
 
     def publish(self, events: Sequence[Event]) -> None:
         """Hand committed events, in the order of their logs, to whom they concern."""
@@ -69,8 +71,8 @@ class Hub:
             watcher = self._watchers.get(event.run)
             if watcher is not None:
                 watcher(event)
-            elif event.type is EventType.RUN_CANCELLED:
-                self._cancels.append(event)
+            elif event.type in _HEARD_LATE:
+                self._unheard.append(event)
             due = self._note_work(event) or due
             if event.type.ends_run and event.run_id in self._ends:
                 for waiter in self._ends.pop(event.run_id):
@@ -95,10 +97,10 @@ class Hub:
     def watch(self, run: int, watcher: Watcher) -> None:
         """Call the watcher with each event of a run, until `unwatch`.
 
-        A run may be cancelled between its claim and this call, so the last cancels are remembered.
+        A run may be cancelled or decided about between its claim and this call, so the last such events are kept.
         """
         self._watchers[run] = watcher
-        for event in self._cancels:
+        for event in tuple(self._unheard):
             if event.run == run:
                 watcher(event)
 

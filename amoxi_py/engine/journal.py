@@ -23,24 +23,27 @@ class Journal:
         self._store = store
         self._number = 0
         self._loose: set[asyncio.Task[None]] = set()
-        self._closed = False
+        self.closed = False
 
     def change(self, **parts: Any) -> Change:
-        """Return a change with the next number; it must be written."""
+        """Return a change with the next number; it must be written, because later ones wait for it."""
         self._number += 1
         return Change(lease=self.lease, number=self._number, **parts)
 
     def write(self, change: Change) -> Awaitable[None]:
         """Queue the change at once; the awaitable is done when it is durable, and raises `LeaseLost` if it never is."""
-        if self._closed:
+        if self.closed:
             raise LeaseLost(self.lease.run_id)
         return self._until_durable(change, self._store.write(change))
 
     def write_soon(self, change: Change, then: Callable[[], None] | None = None) -> None:
         """Queue a change that nobody waits for; `then` is called when it is durable."""
-        if self._closed:
+        if self.closed:
             return
-        first = self._store.write(change)
+        try:
+            first = self._store.write(change)
+        except StoreUnavailable:  # closed in the meantime: the process ends
+            return
         first.add_done_callback(lambda future: self._written_soon(change, future, then))
 
     def pause(self, change: Change, until: float | None, kinds: tuple[str, ...]) -> Awaitable[bool]:
@@ -51,7 +54,7 @@ class Journal:
         """Return what a verb answers, calling it again while the store is away."""
         pause = _FIRST_PAUSE
         while True:
-            if self._closed:
+            if self.closed:
                 raise LeaseLost(self.lease.run_id)
             try:
                 return await verb()
@@ -59,9 +62,13 @@ class Journal:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
 
+    async def void(self, change: Change) -> None:
+        """Use up the number of a change that was refused for good, so that later ones need not wait for it."""
+        await self.write(Change(lease=self.lease, number=change.number))
+
     def close(self) -> None:
         """Write nothing more: the lease is lost, or the run is given away."""
-        self._closed = True
+        self.closed = True
 
     def _written_soon(self, change: Change, future: asyncio.Future[None], then: Callable[[], None] | None) -> None:
         if future.cancelled():
@@ -70,7 +77,7 @@ class Journal:
         if failure is None:
             if then is not None:
                 then()
-        elif isinstance(failure, StoreUnavailable) and not self._closed:
+        elif isinstance(failure, StoreUnavailable) and not self.closed:
             task = future.get_loop().create_task(self._write_again(change, then))
             self._loose.add(task)
             task.add_done_callback(self._loose.discard)

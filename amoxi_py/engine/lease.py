@@ -7,12 +7,15 @@ the loop has been dead for a very long time the lease is let go, because a run m
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 
 from amoxi_py.errors import LeaseLost, StoreUnavailable
 from amoxi_py.ports.clock import Clock
 from amoxi_py.ports.store import Store, WorkerKey
+
+log = logging.getLogger("amoxi_py.worker")
 
 _SAFETY = 0.9
 _DEAD_LOOP_LEASES = 10.0
@@ -74,7 +77,9 @@ class LeaseKeeper:
             except LeaseLost:
                 self._tell(self._lose)
                 return
-            except StoreUnavailable:
+            except Exception as error:
+                if not isinstance(error, StoreUnavailable):
+                    log.exception("renewing the lease failed")
                 pause = min(self._lease / 10, 1.0)
             else:
                 self._valid_until = sent + self._lease * _SAFETY

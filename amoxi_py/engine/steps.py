@@ -49,6 +49,15 @@ class Steps:
         self._prove = prove
         self._used: set[str] = set()
 
+    @classmethod
+    def refusing(cls, where: str) -> Steps:
+        """Return steps for code that only looks: none can be taken."""
+
+        async def refuse(_record: object = None) -> None:
+            raise ValueError(f"a step can only be taken in the tool itself, not in {where}")
+
+        return cls(records=(), record=refuse, prove=refuse)
+
     async def run(self, name: str, fn: Callable[..., Any], bound: Callable[[], Any], host: StepHost) -> Any:
         """Return the recorded outcome of a step, or run it and record it."""
         self._use(name)

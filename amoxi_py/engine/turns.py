@@ -135,7 +135,11 @@ class ReplyReader:
         if isinstance(tool.needs_approval, bool):
             return tool.needs_approval
         context = CallToolContext(
-            run=self.run, call_id=call.id, attempt=1, steps=_NO_STEPS, progress=lambda _text: None
+            run=self.run,
+            call_id=call.id,
+            attempt=1,
+            steps=Steps.refusing("needs_approval"),
+            progress=lambda _text: None,
         )
         try:
             ctx = SyncCallContext(context) if tool.sync else context
@@ -147,13 +151,6 @@ class ReplyReader:
             return True
         finally:
             context.close()
-
-
-async def _refuse_step(_record: Any = None) -> None:
-    raise ValueError("a step can only be taken in the tool itself, not in needs_approval")
-
-
-_NO_STEPS = Steps(records=(), record=_refuse_step, prove=_refuse_step)
 
 
 def _read_object(text: str) -> tuple[dict[str, Any], str | None]:

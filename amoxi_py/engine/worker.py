@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 from amoxi_py.domain.ids import new_id
 from amoxi_py.domain.message import Message
@@ -18,6 +19,7 @@ log = logging.getLogger("amoxi_py.worker")
 
 _MOST_AT_ONCE = 100
 _LAST_MOMENTS = 1.0
+_INTERRUPTS = 3
 
 
 class Worker:
@@ -76,10 +78,12 @@ class Worker:
         """Claim nothing more, let runs end within `grace` seconds, and hand over what is left, at once."""
         self._stopping = True
         self._parts.hub.on_due = lambda: None
+        self._due.set()
         for task in (self._claiming, self._returning):
             if task is not None:
+                await asyncio.wait((task,), timeout=_LAST_MOMENTS)  # a claim that is under way must not be lost
                 task.cancel()
-                await asyncio.wait((task,))
+                await asyncio.wait((task,), timeout=_LAST_MOMENTS)
         if self._active and grace > 0:
             await asyncio.wait(self._active, timeout=grace)
         await self._interrupt_all()
@@ -117,7 +121,9 @@ class Worker:
         lost, self._keeper = self._keeper, None
         if lost is not None:
             lost.stop()
-        await self._interrupt_all()
+        lingering = await self._interrupt_all()
+        if lingering:  # what cannot be ended gets a while, and then only its writes are kept out
+            await asyncio.wait(lingering, timeout=self._parts.settings.lease)
         while not self._stopping:
             try:
                 await self._enroll()
@@ -127,29 +133,40 @@ class Worker:
                 self._due.set()
                 return
 
-    async def _interrupt_all(self) -> None:
-        for execution in self._active.values():
-            execution.interrupt()
-        while self._active:
+    async def _interrupt_all(self) -> set[asyncio.Future[Any]]:
+        """End all runs here, and leave behind what does not let itself be ended: return that."""
+        executions = list(self._active.values())
+        for _ in range(_INTERRUPTS):
+            for execution in self._active.values():
+                execution.interrupt()
+            if not self._active:
+                break
             await asyncio.wait(self._active, timeout=_LAST_MOMENTS)
+        for task, execution in list(self._active.items()):
+            log.error("run %s holds on to this process though it was interrupted", execution.lease.run_id)
+            execution.lingering.add(task)
+        return {future for execution in executions for future in execution.lingering}
 
     # -- claiming
 
     async def _claim_for_ever(self) -> None:
-        while True:
+        while not self._stopping:
             try:
                 await self._claim()
             except StoreUnavailable as error:
                 log.warning("claiming has to wait: %s", error)
             except LeaseLost:
                 pass  # the keeper finds out by itself and comes back under a new id
+            except Exception:
+                log.exception("claiming failed; it is tried again")
+                await asyncio.sleep(self._parts.settings.poll)
             try:
                 await asyncio.wait_for(self._due.wait(), self._parts.settings.poll)
             except TimeoutError:
                 pass
 
     async def _claim(self) -> None:
-        while True:
+        while not self._stopping:
             self._due.clear()
             keeper, limit = self._keeper, min(self._free(), _MOST_AT_ONCE)
             if keeper is None or not keeper.current or limit <= 0:

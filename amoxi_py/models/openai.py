@@ -218,7 +218,7 @@ class _Assembly:
         for index, call in enumerate(delta.get("tool_calls") or ()):
             self._add_call(call, index)
         # a refusal is the model's answer in words, on a field of its own
-        text = clean_text((delta.get("content") or "") + (delta.get("refusal") or ""))
+        text = str((delta.get("content") or "") + (delta.get("refusal") or ""))
         if text:
             self.texts.append(text)
         return text
@@ -250,7 +250,7 @@ class _Assembly:
                 f"the reply has neither text nor calls (it ended with {self.finish_reason!r})", code="model_empty_reply"
             )
         return Reply(
-            text="".join(self.texts),
+            text=clean_text("".join(self.texts)),  # not each piece: a piece may end in the middle of a character
             calls=tuple(
                 CallRequest(
                     id=call.id or f"call_{number}",
