@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+HAS_OWN_BROWSER = """
+import os, sys
+from playwright.sync_api import sync_playwright
+with sync_playwright() as playwright:
+    sys.exit(not os.path.exists(playwright.chromium.executable_path))
+"""
 USAGE = """usage: python3 dev.py run    start the template app with the offline model on http://localhost:8080
        python3 dev.py test   install what the tests need and run all checks, or pytest with more arguments"""
 
@@ -26,6 +34,7 @@ def main(arguments: list[str]) -> int:
         return run("-m", "amoxi_py", "dev")
     if arguments[:1] == ["test"]:
         install("[dev]")
+        find_browser()
         return test(arguments[1:])
     print(USAGE, file=sys.stderr)
     return 2
@@ -62,6 +71,24 @@ def make_venv() -> None:
         )
     print("making .venv ...", flush=True)
     venv.create(VENV, with_pip=True, clear=VENV.exists(), symlinks=os.name != "nt")
+
+
+def find_browser() -> None:
+    """Make sure that there is a browser for the tests of the pages, or say in one line how to get one."""
+    if any(map(shutil.which, BROWSERS)) or call("-c", HAS_OWN_BROWSER) == 0:
+        return
+    if hasattr(os, "geteuid") and os.geteuid() == 0 and shutil.which("apt-get"):
+        print("installing Debian's chromium, which the tests of the pages need: apt-get install chromium", flush=True)
+        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        for command in (["update", "-qq"], ["install", "-qq", "-y", "--no-install-recommends", "chromium"]):
+            subprocess.run(["apt-get", *command], env=quiet, stdin=subprocess.DEVNULL, check=False)
+        if shutil.which("chromium"):
+            return
+    print(
+        "no browser found, so the tests of the pages will fail: install Chromium, or run "
+        f"{PYTHON.relative_to(ROOT)} -m playwright install chromium",
+        file=sys.stderr,
+    )
 
 
 def test(pytest_arguments: list[str]) -> int:

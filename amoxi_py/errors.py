@@ -3,6 +3,7 @@
 AmoxiError
 ├── DeclarationError       the developer: a declared tool, agent or injection cannot work (stops the start)
 ├── ConfigError            the operator: a setting is unknown or bad (stops the start)
+├── AddressUnusable        the operator: the server cannot listen where it should (stops the start)
 ├── RequestError           the caller: the request cannot be done as it is
 │   ├── InvalidRequest     ... its content does not fit
 │   ├── NotAuthenticated   ... nobody knows who asks
@@ -44,13 +45,24 @@ class DeclarationError(AmoxiError):
 
 
 class ConfigError(AmoxiError):
-    """Settings are unknown or bad; `problems` lists all of them, one sentence each, no secret in any."""
+    """Settings are unknown or bad; `problems` lists all of them, one sentence each, no secret in any.
+
+    `warnings` are told with them: what stops nothing by itself, but may be the reason.
+    """
 
     code = "config_error"
 
-    def __init__(self, *problems: str) -> None:
+    def __init__(self, *problems: str, warnings: tuple[str, ...] = ()) -> None:
         self.problems = problems
-        super().__init__("the settings cannot be used:" + "".join(f"\n  - {problem}" for problem in problems))
+        self.warnings = warnings
+        lines = (*problems, *(f"besides: {warning}" for warning in warnings))
+        super().__init__("the settings cannot be used:" + "".join(f"\n  - {line}" for line in lines))
+
+
+class AddressUnusable(AmoxiError):
+    """The server cannot listen at its address; the message says why, and the way out."""
+
+    code = "address_unusable"
 
 
 class RequestError(AmoxiError):

@@ -1,6 +1,6 @@
 """Runs per second on the embedded store, side by side with a peer in the same call.
 
-    python bench/runs.py [--runs 2000] [--inflight 20] [--seconds 60] [--peer-python PYTHON]
+    python bench/runs.py [--runs 4000] [--inflight 20] [--loads trivial support] [--peer-python PYTHON]
 
 Two loads, each with a scripted model that takes no time and `synchronous=FULL`:
 trivial   2 turns, 1 tool

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from amoxi_py.config.settings import Settings
 from amoxi_py.declare.context import RunContext
 from amoxi_py.declare.definitions import AgentDefinition, Catalog
+from amoxi_py.errors import ConfigError
 from amoxi_py.models.lookup import resolve_model
 from amoxi_py.ports.chat_model import ChatModel
 
@@ -31,7 +32,7 @@ def find_models(catalog: Catalog, settings: Settings) -> AgentModels:
     """Return the model of each agent: its own, else `ai.model`, else by the provider's key that is there.
 
     Raises:
-        ConfigError: a model is unknown, or what it needs is missing.
+        ConfigError: the model of the setting is unknown, or what one needs is missing.
     """
     found: dict[str, ChatModel] = {}
     by_name: dict[str | None, ChatModel] = {}
@@ -39,8 +40,31 @@ def find_models(catalog: Catalog, settings: Settings) -> AgentModels:
         wanted = agent.model if agent.model is not None else settings.ai.model
         if wanted is None or isinstance(wanted, str):
             if wanted not in by_name:
-                by_name[wanted] = resolve_model(wanted, settings.provider)
+                by_name[wanted] = _of_setting(settings) if agent.model is None else _of_agent(wanted, settings)
             found[agent.name] = by_name[wanted]
         else:
-            found[agent.name] = resolve_model(wanted, settings.provider)
+            found[agent.name] = _of_agent(wanted, settings)
     return AgentModels(found)
+
+
+def wrong_model(model: object, settings: Settings) -> str | None:
+    """Say why what an agent names as its model cannot be used, or None."""
+    try:
+        _of_agent(model, settings)
+    except ConfigError as error:
+        return "; ".join(error.problems)
+    return None
+
+
+def _of_agent(model: object, settings: Settings) -> ChatModel:
+    return resolve_model(model, settings.provider)
+
+
+def _of_setting(settings: Settings) -> ChatModel:
+    try:
+        return resolve_model(settings.ai.model, settings.provider)
+    except ConfigError as error:
+        source = settings.sources.get("ai.model")
+        if source is None:
+            raise
+        raise ConfigError(*(f"'ai.model' from {source}: {problem}" for problem in error.problems)) from error

@@ -103,6 +103,7 @@ def http_settings_of(settings: Settings) -> HttpSettings:
         callers={caller.name: caller.digests for caller in settings.callers if caller.door == "api"},
         anonymous=settings.anonymous,
         prefix=settings.ai.http.prefix or "",
+        host=settings.server.host,
         public_url=settings.server.public_url,
         cors_origins=settings.server.cors_origins,
         docs=settings.dev,

@@ -5,18 +5,23 @@ from __future__ import annotations
 import errno
 import socket
 import sys
+from typing import Any
 
-from amoxi_py.errors import ConfigError
+from amoxi_py.errors import AddressUnusable
 
 _BACKLOG = 2048
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a listening socket; raise `ConfigError` when that cannot be, with the reason and the way out."""
+    """Return a listening socket.
+
+    Raises:
+        AddressUnusable: that cannot be; with the reason and the way out.
+    """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except OSError as error:
-        raise ConfigError(f"'server.host' is {host!r}, which is no address of this machine: {error}") from error
+        raise AddressUnusable(f"'server.host' is {host!r}, which is no address of this machine: {error}") from error
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         if sys.platform != "win32":  # there it would let two servers share a port
@@ -25,9 +30,15 @@ def bind(host: str, port: int) -> socket.socket:
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
-        raise ConfigError(_refusal(host, port, error)) from error
+        raise AddressUnusable(_refusal(host, port, error)) from error
     listener.set_inheritable(True)
     return listener
+
+
+def given_address(host: str | None, port: int | None) -> dict[str, Any]:
+    """Return what the options of a command say, as settings."""
+    options = {"server.host": host, "server.port": port}
+    return {key: value for key, value in options.items() if value is not None}
 
 
 def port_of(listener: socket.socket) -> int:
@@ -48,4 +59,6 @@ def _refusal(host: str, port: int, error: OSError) -> str:
         return f"port {port} of {host!r} is in use: stop what uses it, or choose another with SERVER_PORT"
     if error.errno == errno.EACCES:
         return f"port {port} of {host!r} is not allowed to this user: choose one above 1023 with SERVER_PORT"
-    return f"{host!r} port {port} cannot be listened on: {error.strerror or error}"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"'server.host' is {host!r}, which is no address of this machine: choose one of its own"
+    return f"port {port} of {host!r} cannot be listened on: {error.strerror or error}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from amoxi_py.cli.address import bind, port_of, url_of
+from amoxi_py.cli.address import bind, given_address, port_of, url_of
 from amoxi_py.cli.serving import serve_as_child
 from amoxi_py.cli.supervisor import Supervisor
 from amoxi_py.config.load import SETTINGS_FILE, load_settings
@@ -26,18 +26,24 @@ def dev(host: str | None, port: int | None, no_reload: bool) -> None:
     The profile is dev: visitors need no token, .env is read, /docs exists. Without a key of a model provider the
     offline model answers.
     """
-    settings = load_settings(profile=DEV)
-    listener = bind(host or settings.server.host, settings.server.port if port is None else port)
-    os.environ["SERVER_PORT"] = str(port_of(listener))
+    settings = load_settings(profile=DEV, given=given_address(host, port))
+    listener = bind(settings.server.host, settings.server.port)
     supervisor = Supervisor(
         1,
         serve_as_child,
-        (listener, DEV),
-        greeting=f"{settings.app_name} is ready: {url_of(listener)}",
+        (listener, DEV, {"server.host": settings.server.host, "server.port": port_of(listener)}),
+        greeting=f"{settings.app_name} is ready: {url_of(listener)}\n{_way_to_kill()}",
         grace=settings.server.stop_grace_s,
     )
     changes = None if no_reload else _changes(settings)
     sys.exit(supervisor.run(changes))
+
+
+def _way_to_kill() -> str:
+    """Say how all processes end at once as in a power cut; what started this one (make, uv) is of the same group."""
+    if sys.platform == "win32":
+        return f"to kill it in the middle of its work: taskkill /F /T /PID {os.getpid()}"
+    return f"to kill it in the middle of its work: kill -9 -- -{os.getpgrp()}"
 
 
 def _changes(settings: Settings) -> Iterator[bool]:

@@ -41,5 +41,9 @@ def end_in_time(grace: float, stopped: Callable[[], bool]) -> None:
     threading.Thread(target=end, name="amoxi-end", daemon=True).start()
 
 
+class _Leaving(SystemExit):
+    """A signal came; unlike `sys.exit()` in a module of the app, it is nobody's mistake and goes all the way up."""
+
+
 def _leave(number: int, frame: FrameType | None) -> None:
-    sys.exit(0)
+    raise _Leaving(0)

@@ -9,19 +9,22 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
+from typing import Any
 
 from amoxi_py.cli.leaving import end_in_time
+from amoxi_py.config.load import load_settings
+from amoxi_py.config.settings import Settings
 from amoxi_py.errors import AmoxiError
 
 
-def serve(listener: socket.socket, profile: str, on_ready: Callable[[], None]) -> None:
+def serve(listener: socket.socket, settings: Settings, on_ready: Callable[[], None]) -> None:
     """Serve the app of the current folder until a signal ends it.
 
     Args:
         listener: The bound socket.
-        profile: Of the settings.
+        settings: Of the app.
         on_ready: Called when the server takes traffic.
 
     Raises:
@@ -31,9 +34,7 @@ def serve(listener: socket.socket, profile: str, on_ready: Callable[[], None]) -
 
     from amoxi_py.app.logs import configure_logging
     from amoxi_py.app.web import create_app
-    from amoxi_py.config.load import load_settings
 
-    settings = load_settings(profile=profile)
     configure_logging(settings)
     app = create_app(settings)
     serving = app.state.amoxi
@@ -59,13 +60,16 @@ def serve(listener: socket.socket, profile: str, on_ready: Callable[[], None]) -
             raise
 
 
-def serve_as_child(link: Connection, listener: socket.socket, profile: str) -> None:
-    """Do the same as `serve`, as a process of the supervisor at the other end of `link`."""
+def serve_as_child(link: Connection, listener: socket.socket, profile: str, given: Mapping[str, Any]) -> None:
+    """Do the same as `serve`, as a process of the supervisor at the other end of `link`.
+
+    The settings are read anew, because files may have changed; what the command says, `given`, holds.
+    """
     from amoxi_py.cli.supervisor import READY
 
     threading.Thread(target=_stop_with_supervisor, args=(link,), name="amoxi-supervisor", daemon=True).start()
     try:
-        serve(listener, profile, lambda: link.send_bytes(READY))
+        serve(listener, load_settings(profile=profile, given=given), lambda: link.send_bytes(READY))
     except AmoxiError as error:
         print(f"amoxi: {error}", file=sys.stderr, flush=True)
         sys.exit(1)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import click
 
-from amoxi_py.cli.address import bind, port_of, url_of
+from amoxi_py.cli.address import bind, given_address, port_of, url_of
 from amoxi_py.cli.serving import serve, serve_as_child
 from amoxi_py.cli.supervisor import Supervisor
 from amoxi_py.config.load import load_settings
@@ -23,19 +24,18 @@ def start(workers: int | None, host: str | None, port: int | None) -> None:
 
     Each process serves the web and executes runs; all of them share the port and the store.
     """
-    settings = load_settings()
-    listener = bind(host or settings.server.host, settings.server.port if port is None else port)
-    os.environ["SERVER_PORT"] = str(port_of(listener))
+    settings = load_settings(given=given_address(host, port))
+    listener = bind(settings.server.host, settings.server.port)
+    given: dict[str, Any] = {"server.host": settings.server.host, "server.port": port_of(listener)}
     count = workers or _cores()
     greeting = f"{settings.app_name} is ready: {url_of(listener)}"
     if count == 1:
-        serve(listener, settings.profile, lambda: print(greeting, flush=True))
+        serve(listener, load_settings(given=given), lambda: print(greeting, flush=True))
         return
-    _divide_model_requests(settings, count)
     supervisor = Supervisor(
         count,
         serve_as_child,
-        (listener, settings.profile),
+        (listener, settings.profile, {**given, **_share_of_model_requests(settings, count)}),
         greeting=f"{greeting} ({count} processes)",
         grace=settings.server.stop_grace_s,
     )
@@ -48,9 +48,15 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _divide_model_requests(settings: Settings, count: int) -> None:
-    """Give each process its share of what the provider's key allows."""
-    if settings.ai.models.concurrency:
-        share = max(1, settings.ai.models.concurrency // count)
-        os.environ.pop("AI_MODELS_CONCURRENCY_FILE", None)
-        os.environ["AI_MODELS_CONCURRENCY"] = str(share)
+def _share_of_model_requests(settings: Settings, count: int) -> dict[str, Any]:
+    """Return the setting that gives each process its share of what the provider's key allows."""
+    allowed = settings.ai.models.concurrency
+    if not allowed:
+        return {}
+    if allowed < count:
+        print(
+            f"amoxi: 'ai.models.concurrency' is {allowed}, but each of the {count} processes makes one at once, "
+            f"so there can be {count} in all; start fewer with --workers {allowed}",
+            file=sys.stderr,
+        )
+    return {"ai.models.concurrency": max(1, allowed // count)}

@@ -34,8 +34,9 @@ class _Child:
 
 
 class Supervisor:
-    """Runs `count` processes of `target(link, *arguments)`.
+    """Runs `count` processes of `target(link, *arguments)`; the others are started when the first one is ready.
 
+    So what keeps all of them from starting is told once, and one brings the store up to date.
     `link` is the child's end of a pipe: it sends `READY` when it takes traffic, and reads the end of the pipe when the
     supervisor is gone. `greeting` is printed when all of them are ready; `grace` is what a stop may take, in seconds.
     """
@@ -59,7 +60,7 @@ class Supervisor:
         """
         for number in STOP_SIGNALS:
             signal.signal(number, self._on_signal)
-        self._children = [self._spawn() for _ in range(self._count)]
+        self._children = [self._spawn()]
         started = False
         while not self._stopping:
             if changed is None:
@@ -73,6 +74,7 @@ class Supervisor:
             if not started and self._could_not_start():  # later ones may die of a run, and are started anew
                 self._stop()
                 return 1
+            self._complete()
             self._revive(only_if_it_ran=changed is not None)
         self._stop()
         return 0
@@ -89,15 +91,22 @@ class Supervisor:
         return _Child(process=process, link=ours)
 
     def _note_ready(self) -> None:
-        waited = any(not child.ready for child in self._children)
+        waited = not self._all_ready()
         for child in self._children:
             try:
                 if not child.ready and child.link.poll() and child.link.recv_bytes() == READY:
                     child.ready = True
             except (EOFError, OSError):
                 pass  # it ended before it was ready, which is seen by its process
-        if waited and all(child.ready for child in self._children):
+        if waited and self._all_ready():
             print(self._greeting, flush=True)
+
+    def _all_ready(self) -> bool:
+        return len(self._children) == self._count and all(child.ready for child in self._children)
+
+    def _complete(self) -> None:
+        if self._children[0].ready:
+            self._children += [self._spawn() for _ in range(self._count - len(self._children))]
 
     def _could_not_start(self) -> bool:
         failed = [child for child in self._children if not child.process.is_alive()]
@@ -111,7 +120,7 @@ class Supervisor:
 
     def _renew(self) -> None:
         self._stop()
-        self._children = [self._spawn() for _ in range(self._count)]
+        self._children = [self._spawn()]
 
     def _revive(self, *, only_if_it_ran: bool) -> None:
         """Start anew what ended by itself; in development, what could not start waits for the next change."""

@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from amoxi_py.config.callers import is_caller_variable, read_callers
-from amoxi_py.config.sections import Sections, known_keys, variable_of
+from amoxi_py.config.callers import Caller, is_caller_variable, read_callers
+from amoxi_py.config.sections import Sections, known_keys, value_of, variable_of
 from amoxi_py.config.settings import PRODUCTION, Settings
 from amoxi_py.config.sources import (
     FILE,
@@ -27,20 +27,31 @@ SETTINGS_FILE = "application.json"
 PROFILE_VARIABLE = "AMOXI_PROFILE"
 PROVIDER_VARIABLES = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL", "DATABASE_URL")
 
+GIVEN = "the command"
+
 _PROFILE = re.compile(r"[a-z0-9][a-z0-9-]*")
-_NOT_BUILT: tuple[tuple[str, str, str], ...] = (
-    ("ai.store.type", "postgres", "the PostgreSQL store"),
-    ("ai.mcp.enabled", "True", "MCP"),
-    ("ai.mcp.approvals", "wait", "MCP"),
-    ("ai.a2a.enabled", "True", "A2A"),
-    ("ai.retention.days", "", "retention"),
-    ("ai.runs.max-in-flight", "limited", "the admission gate"),
-)
+_NOT_BUILT = {
+    "ai.store.type": "the PostgreSQL store",
+    "ai.store.schema": "the PostgreSQL store",
+    "ai.store.listen-url": "the PostgreSQL store",
+    "ai.mcp.enabled": "MCP",
+    "ai.mcp.approvals": "MCP",
+    "ai.a2a.enabled": "A2A",
+    "ai.retention.days": "retention",
+    "ai.runs.max-in-flight": "the admission gate",
+    "ai.files.max-mb": "files",
+    "ai.conversations.ttl-s": "conversations in memory",
+}
+_DOORS_NOT_BUILT = {"mcp": "MCP", "a2a": "A2A"}
 _SECRET_KEYS = {"server.secret", "ai.store.listen-url"}
 
 
 def load_settings(
-    folder: Path | None = None, *, profile: str | None = None, environ: Mapping[str, str] | None = None
+    folder: Path | None = None,
+    *,
+    profile: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    given: Mapping[str, Any] | None = None,
 ) -> Settings:
     """Read all settings of the app in `folder`.
 
@@ -48,6 +59,7 @@ def load_settings(
         folder: Where `application.json` is; the current directory by default.
         profile: `dev`, `production` or another; by default what `AMOXI_PROFILE` says, else `production`.
         environ: The environment; this process's own by default.
+        given: What a command says by key, such as `{"server.port": 8081}`; it wins over all.
 
     Raises:
         ConfigError: a key is unknown or a value bad; all mistakes at once, and no secret in any of them.
@@ -61,14 +73,14 @@ def load_settings(
     found, problems = _read_files(folder, profile, keys)
     variables = read_variables(folder, profile, environ)
     found |= _from_variables(keys, variables, problems)
+    found |= {key: Found(value=value, source=GIVEN) for key, value in (given or {}).items()}
     sections = _validate(found, problems)
     provider = {name: text for name in PROVIDER_VARIABLES if (text := _text(name, variables, problems))}
     callers, caller_problems = read_callers(_caller_tokens(variables, problems))
-    problems += caller_problems
-    if sections is not None:
-        problems += _not_built(sections, found)
-    if problems or sections is None:
-        raise ConfigError(*problems)
+    problems += caller_problems + tuple(_not_built(sections, found))
+    warnings = (*_unknown_variables(keys, variables), *_unused_callers(callers))
+    if problems:
+        raise ConfigError(*problems, warnings=warnings)
     return Settings(
         profile=profile,
         folder=folder,
@@ -79,7 +91,7 @@ def load_settings(
         callers=callers,
         provider=provider,
         sources={key: found[key].source for key in keys if key in found},
-        warnings=tuple(_unknown_variables(keys, variables)),
+        warnings=warnings,
     )
 
 
@@ -118,7 +130,20 @@ def _caller_tokens(variables: Mapping[str, Found], problems: list[str]) -> dict[
     return {name: text for name in sorted(names) if (text := _text(name, variables, problems))}
 
 
-def _validate(found: Mapping[str, Found], problems: list[str]) -> Sections | None:
+def _validate(found: Mapping[str, Found], problems: list[str]) -> Sections:
+    """Return the sections; a bad value is noted and left out, so that the others can be looked at further."""
+    good = dict(found)
+    while True:
+        try:
+            return Sections.model_validate(_nested(good))
+        except ValidationError as error:
+            for mistake in error.errors(include_url=False, include_context=False):
+                key = _key_of(mistake["loc"], found)
+                if good.pop(key, None) is not None:
+                    problems.append(_bad_value(key, found[key], mistake["msg"]))
+
+
+def _nested(found: Mapping[str, Found]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for key, value in found.items():
         *path, last = key.split(".")
@@ -126,16 +151,7 @@ def _validate(found: Mapping[str, Found], problems: list[str]) -> Sections | Non
         for name in path:
             section = section.setdefault(name, {})
         section[last] = value.value
-    try:
-        return Sections.model_validate(nested)
-    except ValidationError as error:
-        reported = set()
-        for mistake in error.errors(include_url=False, include_context=False):
-            key = _key_of(mistake["loc"], found)
-            if key not in reported:
-                reported.add(key)
-                problems.append(_bad_value(key, found[key], mistake["msg"]))
-        return None
+    return nested
 
 
 def _key_of(location: tuple[int | str, ...], found: Mapping[str, Found]) -> str:
@@ -152,19 +168,20 @@ def _bad_value(key: str, found: Found, message: str) -> str:
 
 
 def _not_built(sections: Sections, found: Mapping[str, Found]) -> list[str]:
-    ai = sections.ai
-    values = {
-        "ai.store.type": ai.store.type,
-        "ai.mcp.enabled": str(ai.mcp.enabled),
-        "ai.mcp.approvals": ai.mcp.approvals,
-        "ai.a2a.enabled": str(ai.a2a.enabled),
-        "ai.retention.days": "" if ai.retention.days is not None else "never",
-        "ai.runs.max-in-flight": "limited" if ai.runs.max_in_flight else "off",
-    }
+    defaults = Sections()
     return [
         f"{key!r} from {found[key].source} asks for {what}, which is not in this version: take it out"
-        for key, value, what in _NOT_BUILT
-        if values[key] == value
+        for key, what in _NOT_BUILT.items()
+        if key in found and value_of(key, sections) != value_of(key, defaults)
+    ]
+
+
+def _unused_callers(callers: Iterable[Caller]) -> list[str]:
+    return [
+        f"{variable_of(f'ai.{caller.door}.callers.{caller.name}')} is for {what}, which is not in this version: "
+        "nothing uses it"
+        for caller in callers
+        if (what := _DOORS_NOT_BUILT.get(caller.door)) is not None
     ]
 
 
@@ -179,5 +196,11 @@ def _unknown_variables(keys: Iterable[str], variables: Mapping[str, Found]) -> l
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else "; docs/settings.md lists them all"
+    """Name the key that was meant; what all of them begin with makes none of them near."""
+    by_rest = {_without_start(key): key for key in known}
+    close = difflib.get_close_matches(_without_start(name), list(by_rest), n=1, cutoff=0.7)
+    return f"; did you mean {by_rest[close[0]]!r}?" if close else "; docs/settings.md lists them all"
+
+
+def _without_start(name: str) -> str:
+    return name.removeprefix("AI_").removeprefix("ai.")

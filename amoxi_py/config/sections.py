@@ -23,6 +23,8 @@ def _long_enough(secret: SecretStr) -> SecretStr:
     return secret
 
 
+_FIELDS = {"schema": "schema_"}  # pydantic has a method of that name
+
 Texts = Annotated[tuple[str, ...], BeforeValidator(_list_of_texts)]
 Whole = Annotated[int, BeforeValidator(_no_flag)]
 Seconds = Annotated[float, BeforeValidator(_no_flag), Field(ge=0, allow_inf_nan=False)]
@@ -181,3 +183,11 @@ def known_keys(section: type[Section] = Sections, prefix: str = "") -> tuple[str
 def variable_of(key: str) -> str:
     """Return the environment variable of a key: `ai.runs.lease-ms` is `AI_RUNS_LEASE_MS`."""
     return key.upper().replace(".", "_").replace("-", "_")
+
+
+def value_of(key: str, sections: Sections) -> Any:
+    """Return what a key is set to."""
+    value: Any = sections
+    for name in key.split("."):
+        value = getattr(value, _FIELDS.get(name) or name.replace("-", "_"))
+    return value

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, overload
 
-from amoxi_py.declare.marks import LocalNames, local_names, set_mark
+from amoxi_py.declare.marks import LocalNames, known_options, local_names, set_mark
 from amoxi_py.domain.principal import Principal
 
 C = TypeVar("C", bound=type[Any])
@@ -25,6 +25,7 @@ class AgentMark:
     on_busy: Literal["replace", "queue", "reject"] | None = None
     expose: bool = True
     allow: Callable[[Principal], bool] | None = None
+    unknown: tuple[str, ...] = ()
     names: LocalNames
 
 
@@ -51,8 +52,7 @@ def agent(cls: Any = None, /, **options: Any) -> Any:
         cls: The class, when there are no options.
         options: What the second form takes:
             `tools`: classes with tools, functions, single methods.
-            `model`: `"anthropic:<model>"`, `"openai:<model>"`, `"offline"`, a ChatModel, a list of them to fall back
-            along, or a function of the `RunContext`; default the setting.
+            `model`: `"openai:<model>"`, `"offline"` or a ChatModel; default the setting.
             `model_options`: such as temperature, passed on.
             `description`: for lists and for other agents; default the docstring's first paragraph.
             `max_turns`: the most model replies in one run.
@@ -62,7 +62,8 @@ def agent(cls: Any = None, /, **options: Any) -> Any:
     """
     if cls is not None and options:
         raise TypeError("@agent takes either a class or options")
-    mark = AgentMark(names=local_names(sys._getframe(1)), **options)
+    known, unknown = known_options(AgentMark, options)
+    mark = AgentMark(names=local_names(sys._getframe(1)), unknown=unknown, **known)
 
     def decorate(cls: C) -> C:
         set_mark(cls, mark, "agent")

@@ -8,19 +8,23 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from amoxi_py.declare.agent import AgentMark
+from amoxi_py.declare.allow import read_allow
 from amoxi_py.declare.callables import as_async, is_generator
 from amoxi_py.declare.callee import Callee, callee_in_class
 from amoxi_py.declare.context import RunContext
 from amoxi_py.declare.definitions import AgentDefinition, Instances, ToolDefinition
 from amoxi_py.declare.docstring import first_paragraph
+from amoxi_py.declare.marks import option_names
 from amoxi_py.declare.mistakes import Mistakes
-from amoxi_py.declare.tool_definition import check_allow, check_flag
+from amoxi_py.declare.tool_definition import check_flag
 
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _LONGEST_NAME = 60  # `ask_<name>` is a tool's name of 64 at most
+_LATER = ("agents", "memory", "result", "budget", "readers")
 _ON_BUSY = (None, "replace", "queue", "reject")
 
+WhatIsWrong = Callable[[object], str | None]
 Instructions = str | Callable[[Instances, RunContext], Awaitable[str]]
 
 
@@ -40,15 +44,28 @@ def has_instructions_method(cls: type[Any]) -> bool:
 
 
 def define_agent(
-    cls: type[Any], mark: AgentMark, tools: tuple[ToolDefinition, ...], mistakes: Mistakes
+    cls: type[Any],
+    mark: AgentMark,
+    tools: tuple[ToolDefinition, ...],
+    mistakes: Mistakes,
+    what_is_wrong: WhatIsWrong = lambda model: None,
 ) -> AgentDefinition:
-    """Return the definition; when mistakes were noted it is not fit for use, but its name is right."""
+    """Return the definition; when mistakes were noted it is not fit for use, but its name is right.
+
+    Args:
+        cls: The class of the agent.
+        mark: Its options.
+        tools: Its tools, in order.
+        mistakes: Where mistakes are noted.
+        what_is_wrong: Says why a model cannot be used, or None.
+    """
     name, where = agent_name(cls), agent_where(cls)
     if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
         mistakes.add(
             where, f"a name on the wire has ASCII letters, digits and `-`, up to {_LONGEST_NAME}; rename the class"
         )
     _check_options(mark, where, mistakes)
+    _check_model(mark.model, where, mistakes, what_is_wrong)
     docstring = inspect.cleandoc(cls.__doc__ or "").strip()
     described = mark.description if isinstance(mark.description, str) else ""
     return AgentDefinition(
@@ -62,13 +79,13 @@ def define_agent(
         max_turns=mark.max_turns,
         on_busy=mark.on_busy,
         expose=mark.expose,
-        allow=mark.allow,
+        allow=read_allow(mark.allow, where, mistakes),
     )
 
 
 def _check_options(mark: AgentMark, where: str, mistakes: Mistakes) -> None:
     check_flag("expose", mark.expose, where, mistakes)
-    check_allow(mark.allow, where, mistakes)
+    mistakes.add_options(where, "agent", mark.unknown, option_names(AgentMark), _LATER)
     if isinstance(mark.max_turns, bool) or not isinstance(mark.max_turns, int) or mark.max_turns < 1:
         mistakes.add(where, f"`max_turns={mark.max_turns!r}` must be a whole number from 1 up")
     if mark.on_busy not in _ON_BUSY:
@@ -77,12 +94,17 @@ def _check_options(mark: AgentMark, where: str, mistakes: Mistakes) -> None:
         mistakes.add(where, f"`description={mark.description!r}` must be text")
     if mark.model_options is not None and not isinstance(mark.model_options, Mapping):
         mistakes.add(where, f"`model_options={mark.model_options!r}` must be a dict, such as {{'temperature': 0.2}}")
-    if isinstance(mark.model, (list, tuple, str)) and not all(
-        mark.model if not isinstance(mark.model, str) else [mark.model]
-    ):
-        mistakes.add(where, f"`model={mark.model!r}` has an empty name; leave it out to take the setting's")
-    elif isinstance(mark.model, (list, tuple)) and not mark.model:
-        mistakes.add(where, "`model=[]` names no model; leave it out to take the setting's")
+
+
+def _check_model(model: object, where: str, mistakes: Mistakes, what_is_wrong: WhatIsWrong) -> None:
+    if model is None:
+        return
+    if model == "":
+        mistakes.add(where, "`model=''` has an empty name; leave it out to take the setting's")
+    elif isinstance(model, (list, tuple)) and not model:
+        mistakes.add(where, f"`model={model!r}` names no model; leave it out to take the setting's")
+    elif (wrong := what_is_wrong(model)) is not None:
+        mistakes.add(where, f"`model`: {wrong}")
 
 
 def _instructions(cls: type[Any], docstring: str, where: str, mistakes: Mistakes) -> Instructions:

@@ -9,7 +9,7 @@ from types import MethodType
 from typing import Any
 
 from amoxi_py.declare.agent import AgentMark
-from amoxi_py.declare.agent_definition import agent_where, define_agent, has_instructions_method
+from amoxi_py.declare.agent_definition import WhatIsWrong, agent_where, define_agent, has_instructions_method
 from amoxi_py.declare.callables import is_async
 from amoxi_py.declare.callee import Callee, attribute_of, callee_in_class, is_method_of_a_class, owners_of
 from amoxi_py.declare.configure import ConfigureMark
@@ -45,7 +45,11 @@ def declared(thing: Any) -> bool:
 
 
 def build_declarations(
-    things: Iterable[Any], *, provided: Collection[type[Any]] = (), mistakes: Mistakes | None = None
+    things: Iterable[Any],
+    *,
+    provided: Collection[type[Any]] = (),
+    mistakes: Mistakes | None = None,
+    wrong_model: WhatIsWrong = lambda model: None,
 ) -> Declarations:
     """Build the catalog of decorated classes and functions, and of whatever these refer to.
 
@@ -53,17 +57,19 @@ def build_declarations(
         things: Decorated classes and functions; what carries no mark is passed over.
         provided: Types that are injected from elsewhere, such as the engine's own.
         mistakes: What was found wrong before.
+        wrong_model: Says why what an agent names as its model cannot be used, or None.
 
     Raises:
         DeclarationError: with every mistake of all of them.
     """
-    builder = _Builder(things, mistakes or Mistakes())
+    builder = _Builder(things, mistakes or Mistakes(), wrong_model)
     return builder.build(provided)
 
 
 class _Builder:
-    def __init__(self, things: Iterable[Any], mistakes: Mistakes) -> None:
+    def __init__(self, things: Iterable[Any], mistakes: Mistakes, wrong_model: WhatIsWrong) -> None:
         self._mistakes = mistakes
+        self._wrong_model = wrong_model
         self._things = list({id(thing): thing for thing in things}.values())
         self._classes = dict.fromkeys(thing for thing in self._things if isinstance(thing, type))
         self._singletons: dict[type[Any], None] = {}
@@ -145,7 +151,7 @@ class _Builder:
         else:
             for item in mark.tools:
                 self._tools_of(item, where, found)
-        self._agents.append(define_agent(cls, mark, tuple(found.values()), self._mistakes))
+        self._agents.append(define_agent(cls, mark, tuple(found.values()), self._mistakes, self._wrong_model))
 
     def _tools_of(self, item: Any, where: str, found: dict[int, ToolDefinition]) -> None:
         for callee in self._resolve(item, where):

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from amoxi_py.declare.annotations import UnresolvedAnnotation, context_types, resolve
-from amoxi_py.declare.callables import as_async
-from amoxi_py.declare.callee import Callee, attribute_of, callee_in_class
+from amoxi_py.declare.callables import as_async, is_generator
+from amoxi_py.declare.callee import Callee, attribute_of, callee_in_class, owners_of
 from amoxi_py.declare.context import CallContext
 from amoxi_py.declare.definitions import Instances
 from amoxi_py.declare.marks import LocalNames
@@ -36,20 +36,39 @@ def read_hook(
     except (ValueError, TypeError, NameError) as error:
         mistakes.add(where, f"the signature of its `{option}` cannot be read: {error}")
         return None
+    if is_generator(callee.function):
+        mistakes.add(where, f"its `{option}` is a generator; return the answer")
     context = _context(callee.function, declared, tool, names)
     wanted = [p for p in declared if p.name != context and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     takes_all = any(p.kind is p.VAR_KEYWORD for p in declared)
     known = tool.names()
-    for parameter in wanted:
-        if parameter.name not in known and parameter.default is parameter.empty:
+    _check_parameters(option, declared, context, known, where, mistakes)
+    passed = known if takes_all else known & {parameter.name for parameter in wanted}
+    defaults = {p.name for p in wanted if p.default is not p.empty}
+    return _bind(callee, context, passed, _fill(tool, passed - defaults))
+
+
+def _check_parameters(
+    option: str,
+    declared: list[inspect.Parameter],
+    context: str | None,
+    known: frozenset[str],
+    where: str,
+    mistakes: Mistakes,
+) -> None:
+    for parameter in declared:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            mistakes.add(
+                where, f"its `{option}` takes {parameter.name!r} positional only, but gets it by name; remove the `/`"
+            )
+        elif parameter.name not in known and parameter.name != context and parameter.default is parameter.empty:
             fields = ", ".join(sorted(known)) or "none"
             mistakes.add(
                 where,
                 f"its `{option}` takes {parameter.name!r}, which is no parameter of the tool; those are: {fields}",
             )
-    passed = known if takes_all else known & {parameter.name for parameter in wanted}
-    defaults = {p.name for p in wanted if p.default is not p.empty}
-    return _bind(callee, context, passed, _fill(tool, passed - defaults))
 
 
 def _callee(option: str, hook: object, owner: type[Any] | None, where: str, mistakes: Mistakes) -> Callee | None:
@@ -66,24 +85,50 @@ def _callee(option: str, hook: object, owner: type[Any] | None, where: str, mist
     if not callable(hook):
         mistakes.add(where, f"`{option}={hook!r}` must be a function, or the name of a method")
         return None
-    attribute = attribute_of(owner, hook) if owner is not None else None
+    attribute = _attribute_in(owner, hook)
     if owner is not None and attribute is not None:
         return callee_in_class(owner, attribute)
+    holder = next(iter(owners_of(hook, ())), None) if inspect.isfunction(hook) else None
+    if holder is not None and callee_in_class(holder, attribute_of(holder, hook) or "").owner is not None:
+        mistakes.add(
+            where,
+            f"`{option}`: {hook.__qualname__!r} is a method of another class; use one of the tool's own, or a function",
+        )
+        return None
     return Callee(function=hook)
+
+
+def _attribute_in(owner: type[Any] | None, hook: Any) -> str | None:
+    """Return the name of a method that is given as it stands in the class body, which an heir may have replaced."""
+    if owner is None:
+        return None
+    found = attribute_of(owner, hook)
+    if found is None and any(attribute_of(base, hook) is not None for base in owner.__mro__):
+        return str(hook.__name__)
+    return found
 
 
 def _context(
     function: Callable[..., Any], declared: list[inspect.Parameter], tool: ToolSignature, names: LocalNames
 ) -> str | None:
-    for parameter in declared:
-        if parameter.annotation is not parameter.empty:
-            try:
-                if context_types(resolve(parameter.annotation, function, names)):
-                    return parameter.name
-            except UnresolvedAnnotation:
-                continue
+    """Return the parameter that gets the context: by its type, else the first one that can be nothing else."""
+    typed = {p.name: hint for p in declared if (hint := _hint(function, p, names)) is not None}
+    for name, hint in typed.items():
+        if context_types(hint):
+            return name
     first = next((p for p in declared if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.KEYWORD_ONLY)), None)
-    return first.name if first is not None and first.name not in tool.names() else None
+    if first is None or first.name in tool.names() or typed.get(first.name, Any) is not Any:
+        return None
+    return first.name
+
+
+def _hint(function: Callable[..., Any], parameter: inspect.Parameter, names: LocalNames) -> Any:
+    if parameter.annotation is parameter.empty:
+        return None
+    try:
+        return resolve(parameter.annotation, function, names)
+    except UnresolvedAnnotation:
+        return None
 
 
 def _fill(tool: ToolSignature, names: frozenset[str]) -> Callable[[], dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import FrameType, MethodType
 from typing import Any, TypeVar
 
@@ -33,6 +33,21 @@ def local_names(frame: FrameType | None) -> LocalNames:
                 classes.setdefault(name, value)
         frame = frame.f_back
     return LocalNames(classes=classes)
+
+
+def known_options(mark: type[Any], options: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Part the options of a decorator into those that its mark has, and the names of the others.
+
+    The others are mistakes like any other: they are told with all of them, and hide none.
+    """
+    names = option_names(mark)
+    known = {name: value for name, value in options.items() if name in names}
+    return known, tuple(name for name in options if name not in names)
+
+
+def option_names(mark: type[Any]) -> tuple[str, ...]:
+    """Return the options that a decorator takes, by its mark."""
+    return tuple(field.name for field in fields(mark) if field.name not in ("names", "unknown"))
 
 
 def set_mark(target: Any, mark: object, decorator: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 from amoxi_py.errors import DeclarationError
 
 
@@ -14,6 +16,16 @@ class Mistakes:
     def add(self, where: str, sentence: str) -> None:
         """Note a mistake; `where` is the module and the thing in it."""
         self._sentences.append(f"{where}: {sentence}")
+
+    def add_options(
+        self, where: str, decorator: str, unknown: Iterable[str], known: Iterable[str], later: Collection[str] = ()
+    ) -> None:
+        """Note options that a decorator does not have; those in `later` come with a later version."""
+        for name in unknown:
+            if name in later:
+                self.add(where, f"`{name}` is not in this version; take it out")
+            else:
+                self.add(where, f"@{decorator} has no option {name!r}; the options are: {', '.join(known)}")
 
     def raise_if_any(self) -> None:
         """Raise one `DeclarationError` that lists them all."""

@@ -10,21 +10,25 @@ from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
+from amoxi_py.declare.agent_definition import WhatIsWrong
 from amoxi_py.declare.declarations import Declarations, build_declarations, declared
 from amoxi_py.declare.mistakes import Mistakes
 from amoxi_py.errors import DeclarationError
 
-__all__ = ["Declarations", "build_declarations", "scan_package", "scanning"]
+__all__ = ["Declarations", "build_declarations", "missing_package", "scan_package", "scanning"]
 
 _SCANNING: ContextVar[str | None] = ContextVar("amoxi_scanning", default=None)
 
 
-def scan_package(package: str, *, provided: Collection[type[Any]] = ()) -> Declarations:
+def scan_package(
+    package: str, *, provided: Collection[type[Any]] = (), wrong_model: WhatIsWrong = lambda model: None
+) -> Declarations:
     """Import a package with all of its modules (but `__main__`) and build what they declare.
 
     Args:
         package: Its import name; a single module is fine too.
         provided: Types that are injected from elsewhere, such as the engine's own.
+        wrong_model: Says why what an agent names as its model cannot be used, or None.
 
     Raises:
         DeclarationError: with every mistake, a module that cannot be imported included; or when a module of the package
@@ -43,7 +47,12 @@ def scan_package(package: str, *, provided: Collection[type[Any]] = ()) -> Decla
     finally:
         _SCANNING.reset(token)
     things = [thing for module in modules for thing in list(vars(module).values()) if declared(thing)]
-    return build_declarations(things, provided=provided, mistakes=mistakes)
+    return build_declarations(things, provided=provided, mistakes=mistakes, wrong_model=wrong_model)
+
+
+def missing_package(name: str) -> str:
+    """Return what is said when there is no such package."""
+    return f"there is no package {name!r} here; make it, or name yours in the setting app.package"
 
 
 def scanning() -> str | None:
@@ -61,6 +70,12 @@ def _import_all(name: str, mistakes: Mistakes) -> Iterator[ModuleType]:
     except Exception as error:  # noqa: BLE001 - a boundary: the modules are the app's, and may raise anything
         mistakes.add(name, _import_failure(name, error))
         return
+    except SystemExit as error:
+        if type(error) is not SystemExit:  # a signal to this process, which has a class of its own
+            raise
+        way_out = "move that behind `if __name__ == '__main__':`"
+        mistakes.add(name, f"it ends the program when it is imported: exit {error.code!r}{_place(error)}; {way_out}")
+        return
     yield module
     for found in pkgutil.iter_modules(getattr(module, "__path__", ()), f"{name}."):
         if not found.name.endswith(".__main__"):
@@ -69,13 +84,17 @@ def _import_all(name: str, mistakes: Mistakes) -> Iterator[ModuleType]:
 
 def _import_failure(name: str, error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name == name:
-        return f"there is no package {name!r} here; make it, or name yours in the setting app.package"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _runs_a_module(frame)]
-    at = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+        return missing_package(name)
+    at = _place(error)
     if isinstance(error, SyntaxError) and error.filename:
         at = f" ({error.filename}, line {error.lineno})"
     text = " ".join(str(error).split())
     return f"it cannot be imported: {type(error).__name__}: {text}{at}"
+
+
+def _place(error: BaseException) -> str:
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _runs_a_module(frame)]
+    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
 
 
 def _runs_a_module(frame: traceback.FrameSummary) -> bool:

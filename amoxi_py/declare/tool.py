@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
-from amoxi_py.declare.marks import LocalNames, local_names, set_mark
+from amoxi_py.declare.marks import LocalNames, known_options, local_names, set_mark
 from amoxi_py.domain.principal import Principal
 
 F = TypeVar("F")
@@ -30,6 +30,7 @@ class ToolMark:
     timeout: float | None = None
     retries: int = 0
     reconcile: Reconcile | None = None
+    unknown: tuple[str, ...] = ()
     names: LocalNames
 
 
@@ -68,7 +69,8 @@ def tool(function: Any = None, /, **options: Any) -> Any:
     """
     if function is not None and options:
         raise TypeError("@tool takes either a function or options")
-    mark = ToolMark(names=local_names(sys._getframe(1)), **options)
+    known, unknown = known_options(ToolMark, options)
+    mark = ToolMark(names=local_names(sys._getframe(1)), unknown=unknown, **known)
 
     def decorate(function: F) -> F:
         set_mark(function, mark, "tool")

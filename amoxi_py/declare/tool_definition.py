@@ -8,13 +8,15 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from amoxi_py.declare.allow import read_allow
 from amoxi_py.declare.arguments import read_parameters
-from amoxi_py.declare.callables import as_async, innermost, is_async, is_generator, speaks_async
+from amoxi_py.declare.callables import as_async, innermost, is_generator, speaks_async
 from amoxi_py.declare.callee import Callee
 from amoxi_py.declare.context import CallContext
 from amoxi_py.declare.definitions import Done, Instances, NotDone, Reconciled, ToolDefinition, Unknown
 from amoxi_py.declare.docstring import read_docstring
 from amoxi_py.declare.hooks import Hook, read_hook
+from amoxi_py.declare.marks import option_names
 from amoxi_py.declare.mistakes import Mistakes
 from amoxi_py.declare.result import read_result
 from amoxi_py.declare.signature import ToolSignature, read_signature
@@ -43,6 +45,7 @@ def define_tool(callee: Callee, mark: ToolMark, mistakes: Mistakes) -> ToolDefin
     arguments = read_parameters(signature.parameters, texts.parameters, where, mistakes)
     _warn(where, texts.warnings, set(texts.parameters) - signature.names() - set(signature.contexts))
     result = read_result(signature.returns, where, mistakes)
+    mistakes.add_options(where, "tool", mark.unknown, option_names(ToolMark))
     effect = _effect(mark, where, mistakes)
     _check_options(mark, effect, where, mistakes)
     return ToolDefinition(
@@ -57,23 +60,13 @@ def define_tool(callee: Callee, mark: ToolMark, mistakes: Mistakes) -> ToolDefin
         encode_result=result.encode,
         needs_approval=_needs_approval(mark, callee, signature, where, mistakes),
         approver=_approver(mark, where, mistakes),
-        allow=mark.allow,
+        allow=read_allow(mark.allow, where, mistakes),
         expose=mark.expose,
         timeout=mark.timeout,
         retries=mark.retries,
-        reconcile=_reconcile(mark, callee, signature, where, mistakes),
+        reconcile=_reconcile(mark, effect, callee, signature, where, mistakes),
         sync=not speaks_async(callee.function),
     )
-
-
-def check_allow(allow: object, where: str, mistakes: Mistakes) -> None:
-    """Note when `allow` is nothing that can answer at once for a principal."""
-    if allow is None:
-        return
-    if not callable(allow):
-        mistakes.add(where, f"`allow={allow!r}` must be a function `(principal) -> bool`")
-    elif is_async(allow):
-        mistakes.add(where, "`allow` must be a plain function, not async: it is asked for every list of tools")
 
 
 def check_flag(name: str, value: object, where: str, mistakes: Mistakes) -> None:
@@ -110,7 +103,6 @@ def _effect(mark: ToolMark, where: str, mistakes: Mistakes) -> Effect:
 
 def _check_options(mark: ToolMark, effect: Effect, where: str, mistakes: Mistakes) -> None:
     check_flag("expose", mark.expose, where, mistakes)
-    check_allow(mark.allow, where, mistakes)
     if mark.timeout is not None and not is_seconds(mark.timeout):
         mistakes.add(where, f"`timeout={mark.timeout!r}` must be seconds above 0")
     if isinstance(mark.retries, bool) or not isinstance(mark.retries, int) or mark.retries < 0:
@@ -129,6 +121,9 @@ def _approver(mark: ToolMark, where: str, mistakes: Mistakes) -> str:
         return OWNER
     if isinstance(approver, str) and _ROLE.fullmatch(approver):
         return approver
+    if callable(approver):
+        mistakes.add(where, '`approver`: a function that decides is not in this version; use "role:<name>"')
+        return OWNER
     mistakes.add(where, f'`approver={approver!r}` must be "role:<name>"; without it, the one who asks decides')
     return OWNER
 
@@ -152,10 +147,13 @@ def _needs_approval(
 
 
 def _reconcile(
-    mark: ToolMark, callee: Callee, signature: ToolSignature, where: str, mistakes: Mistakes
+    mark: ToolMark, effect: Effect, callee: Callee, signature: ToolSignature, where: str, mistakes: Mistakes
 ) -> Callable[[Instances, CallContext, dict[str, Any]], Awaitable[Reconciled]] | None:
     if mark.reconcile is None:
         return None
+    if effect.repeatable:
+        kind = "read_only" if effect is Effect.READ_ONLY else "idempotent"
+        mistakes.add(where, f"`reconcile` would never be asked, because a tool that is `{kind}` runs again; remove one")
     hook = read_hook("reconcile", mark.reconcile, callee.owner, signature, mark.names, where, mistakes)
     if hook is None:
         return None

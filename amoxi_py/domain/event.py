@@ -54,8 +54,8 @@ _LABELS = {kind: kind.name.lower().replace("_", ".", 1) for kind in EventType}
 class NewEvent:
     """An event to be stored with a change.
 
-    `turn` and `n` point to a message or a call; `data` is JSON text that no other row holds; `subject` is the message
-    or call it points to, for the live stream.
+    `turn` and `n` point to a message or a call, and `subject` is that message or call, for the live stream: one goes
+    with the other. `data` is JSON text that no other row holds.
     """
 
     type: EventType
@@ -139,13 +139,16 @@ def message_json(message: Message, *, as_new: bool = False) -> dict[str, Any]:
 
 def call_json(call: ToolCall, *, as_new: bool = False) -> dict[str, Any]:
     """Return a call as readers get it; `as_new` shows it as it was when the model asked for it."""
-    return {
+    told = {
         "call_id": call.id,
         "tool": call.tool,
         "arguments": decode_json(call.arguments),
         "status": "open" if as_new else public_status(call),
         "result": None if as_new or call.result is None else decode_json(call.result),
     }
+    if not as_new and call.approval is not None and call.approval.arguments is not None:
+        told["edited_arguments"] = decode_json(call.approval.arguments)
+    return told
 
 
 def public_status(call: ToolCall) -> str:

@@ -47,7 +47,7 @@ FINAL = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
 TRANSITIONS: dict[tuple[RunStatus, Trigger], RunStatus] = {
     (RunStatus.QUEUED, Trigger.CLAIM): RunStatus.RUNNING,
     (RunStatus.QUEUED, Trigger.CANCEL): RunStatus.CANCELLED,
-    (RunStatus.RUNNING, Trigger.TAKE_OVER): RunStatus.QUEUED,  # its worker's lease expired
+    (RunStatus.RUNNING, Trigger.TAKE_OVER): RunStatus.RUNNING,  # its worker's lease expired, another one claims it
     (RunStatus.RUNNING, Trigger.RELEASE): RunStatus.QUEUED,
     (RunStatus.RUNNING, Trigger.PAUSE): RunStatus.WAITING,
     (RunStatus.RUNNING, Trigger.COMPLETE): RunStatus.COMPLETED,

@@ -6,9 +6,13 @@ from dataclasses import dataclass
 
 from amoxi_py.domain.encoding import encode_json
 from amoxi_py.domain.message import Message
-from amoxi_py.domain.tool_call import CallStatus, ToolCall
+from amoxi_py.domain.tool_call import CallStatus, Effect, ToolCall
 
 STOPPED_TEXT = "This action was stopped before it was done."
+HALF_DONE_TEXT = (
+    "This action was stopped while it was being done, so it may have been done in part or in whole. "
+    "Look it up with another tool, or ask the person, before you do it again."
+)
 NEVER_STARTED_TEXT = "This action was stopped before it started; nothing was done."
 UNKNOWN_TEXT = (
     "The outcome is unknown: the action was interrupted, and it may or may not have been done. "
@@ -34,8 +38,10 @@ def settle(messages: tuple[Message, ...]) -> tuple[Settled, ...]:
 def _settle_call(call: ToolCall) -> Settled:
     if call.status is CallStatus.OPEN:
         status, text = CallStatus.STOPPED, NEVER_STARTED_TEXT
-    elif call.effect.repeatable:
+    elif call.effect is Effect.READ_ONLY:
         status, text = CallStatus.STOPPED, STOPPED_TEXT
+    elif call.effect.repeatable:
+        status, text = CallStatus.STOPPED, HALF_DONE_TEXT
     else:
         status, text = CallStatus.UNKNOWN, UNKNOWN_TEXT
     return Settled(turn=call.turn, n=call.n, status=status, result=encode_json(text))

@@ -141,6 +141,7 @@ class CallExecution:
                 raise LeaseLost(self._host.run.run_id)
             if isinstance(outcome, _Returned):
                 return self._encode(tool, outcome.value)
+            self._tell(outcome)
             if isinstance(outcome, _TimedOut) and not self._repeatable(tool):
                 found = await self._look(tool, arguments, repeat=False, over=outcome.ends)
                 if found is not None:
@@ -152,6 +153,21 @@ class CallExecution:
                 return CallStatus.FAILED, _failure_text(tool, outcome)
             await asyncio.sleep(pause)
             await self._start_again(failed=True)
+
+    def _tell(self, outcome: _Raised | _TimedOut) -> None:
+        """Log a try that came to nothing. What a `ToolError` says is for the model, and may hold anything."""
+        if isinstance(outcome, _TimedOut):
+            log.error("%s took longer than %g s", self._place(), outcome.seconds)
+            return
+        kind = type(outcome.error).__qualname__
+        if isinstance(outcome.error, ToolError):
+            log.info("%s raised %s", self._place(), kind)
+        else:
+            log.error("%s raised %s", self._place(), kind, exc_info=outcome.error)
+
+    def _place(self) -> str:
+        call, run = self._call, self._host.run
+        return f"run {run.run_id}, call {call.id}, tool {call.tool!r}, attempt {run.attempt}, try {max(call.tries, 1)}"
 
     def _pause_before_retry(self, tool: ToolDefinition, outcome: _Outcome) -> float | None:
         if isinstance(outcome, _Raised) and isinstance(outcome.error, ToolError):
@@ -186,7 +202,7 @@ class CallExecution:
         if isinstance(found, Done):
             return self._encode(tool, found.value)
         if isinstance(outcome, _Raised):
-            log.warning("reconcile of %s failed: %s", tool.where, type(outcome.error).__qualname__)
+            log.warning("%s: reconcile failed with %s", self._place(), type(outcome.error).__qualname__)
         reason = f" {clean_text(found.reason)}" if isinstance(found, Unknown) and found.reason else ""
         return CallStatus.UNKNOWN, UNKNOWN_TEXT + reason
 
@@ -271,6 +287,8 @@ class CallExecution:
             return CallStatus.FAILED, f"The tool gave a result that cannot be stored: {error}.{done}"
 
     async def _record(self, status: CallStatus, value: Any) -> ToolCall:
+        if status is CallStatus.UNKNOWN:
+            log.error("%s: its outcome is unknown", self._place())
         settled = settled_call(self._call, status, value, self._host.max_result)
         journal = self._host.journal
         events = (*self._progress.rest(), completed_event(settled))
@@ -301,7 +319,6 @@ def _failure_text(tool: ToolDefinition, outcome: _Outcome) -> str:
     assert isinstance(outcome, _Raised)
     if isinstance(outcome.error, ToolError):
         return error_text(outcome.error).strip() or "The tool failed."
-    log.error("the tool %s raised %s", tool.where, type(outcome.error).__qualname__, exc_info=outcome.error)
     return "The tool failed."
 
 

@@ -165,6 +165,9 @@ class RunExecution:
             message = f"the agent {self._rows.agent!r} does not exist any more"
             await self._end(RunFailure(code="agent_unknown", message=message))
             return
+        if self._rows.attempt > 1 or len(self._messages) > 1:
+            turn = self._messages[-1].turn
+            log.info("run %s goes on after turn %d, in attempt %d", self.lease.run_id, turn, self._rows.attempt)
         if self._rows.partial is not None:
             await self._discard(self._rows.partial)
         play = self._play_of(agent)
@@ -331,6 +334,7 @@ class RunExecution:
             last = NewEvent(type=EventType.RUN_COMPLETED)
         else:
             end = "failed"
+            log.error("run %s failed in attempt %d: %s", self.lease.run_id, self._rows.attempt, failure.code)
             data = encode_json({"error": {"code": failure.code, "message": failure.message}})
             last = NewEvent(type=EventType.RUN_FAILED, data=data)
         results = self._settle_open()

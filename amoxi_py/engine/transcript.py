@@ -35,4 +35,7 @@ def _result(call: ToolCall) -> ToolResult:
     content = value if isinstance(value, str) else encode_json_unicode(value)
     if call.is_error and not content.strip():  # no provider takes an error without a text
         content = FAILED_TEXT
+    edited = call.approval.arguments if call.approval is not None else None
+    if edited is not None:  # the history keeps what the model wrote, so it has to be told what was really done
+        content += f"\n[A person changed the arguments before approving. The action was called with: {edited}]"
     return ToolResult(call_id=call.id, tool=call.tool, content=content, is_error=call.is_error)

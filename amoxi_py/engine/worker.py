@@ -187,20 +187,24 @@ class Worker:
             del self._by_id[execution.lease.run_id]
         if self._free() == 1:
             self._due.set()  # the last place was taken until now, so more may be waiting
-        if task.cancelled() or task.exception() is not None:
-            failure = None if task.cancelled() else task.exception()
-            if failure is not None and not isinstance(failure, LeaseLost):
+        failure = None if task.cancelled() else task.exception()
+        if task.cancelled() or failure is not None:
+            crashed = failure is not None and not isinstance(failure, LeaseLost)
+            if crashed:
                 log.error("run %s stopped by an error", execution.lease.run_id, exc_info=failure)
-            release = task.get_loop().create_task(self._release(execution))
+            release = task.get_loop().create_task(self._release(execution, crashed=crashed))
             self._releases.add(release)
             release.add_done_callback(self._releases.discard)
 
-    async def _release(self, execution: RunExecution) -> None:
-        """Give a run away once none of its code runs here: before that, somebody else must not begin."""
+    async def _release(self, execution: RunExecution, *, crashed: bool) -> None:
+        """Give a run away once none of its code runs here: before that, somebody else must not begin.
+
+        One that an error of the server stopped counts as crashed, so that it cannot go round for ever.
+        """
         while execution.lingering:
             await asyncio.wait(tuple(execution.lingering))
         try:
-            await self._parts.store.release(execution.lease)
+            await self._parts.store.release(execution.lease, crashed=crashed)
         except StoreUnavailable as error:
             log.warning("run %s could not be handed over: %s", execution.lease.run_id, error)
         self._due.set()

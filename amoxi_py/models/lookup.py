@@ -30,11 +30,13 @@ def resolve_model(spec: object, environ: Mapping[str, str]) -> ChatModel:
     if isinstance(spec, str):
         return _by_name(spec, environ)
     if isinstance(spec, (list, tuple)):
-        raise ConfigError("a list of models (a chain of fallbacks) is not supported yet; name one model")
+        raise ConfigError("a list of models (a chain of fallbacks) is not in this version; name one model")
+    if isinstance(spec, type):
+        raise ConfigError(f"{spec.__qualname__!r} is a class; give an object of it")
     if isinstance(getattr(spec, "name", None), str) and callable(getattr(spec, "stream", None)):
         return cast(ChatModel, spec)
     if callable(spec):
-        raise ConfigError("a function that chooses the model is not supported yet; name one model")
+        raise ConfigError("a function that chooses the model is not in this version; name one model")
     raise ConfigError(f"{spec!r} is no model; use 'offline', 'openai:<model>' or an object with a name and stream()")
 
 
@@ -54,7 +56,7 @@ def _by_name(spec: str, environ: Mapping[str, str]) -> ChatModel:
     if provider == "openai" and model:
         return _openai(model, environ)
     if provider == "anthropic":
-        raise ConfigError(f"the model {spec!r} needs the Anthropic adapter, which comes with a later version")
+        raise ConfigError(f"the model {spec!r} needs the Anthropic adapter, which is not in this version")
     raise ConfigError(f"the model {spec!r} is unknown; use 'offline' or 'openai:<model>', such as 'openai:gpt-5-mini'")
 
 

@@ -25,6 +25,7 @@ from amoxi_py.domain.usage import Usage
 T = TypeVar("T")
 OnBusy = Literal["replace", "queue", "reject"]
 EventListener = Callable[[Sequence[Event]], None]
+GapListener = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +92,8 @@ class Change:
 
     `number` grows by one with each change under a lease. A change whose number is not greater than the last one stored
     under the same lease was stored already, and is not stored again; one that leaves a gap is refused with
-    `StoreUnavailable`, because the one before it has still to be sent again.
+    `StoreUnavailable`, because the one before it has still to be sent again. The number of a refused change is free:
+    the next change takes it.
 
     Attributes:
         lease: The proof.
@@ -102,12 +104,13 @@ class Change:
         retries: Calls that start again after a failed try: one more try and one more failure; failed steps are
             forgotten.
         results: Results of calls.
-        expired: Calls whose approval expired undecided: its decision becomes `expire`.
+        expired: Calls whose approval expired undecided: its decision becomes `expire`. A change that says so of a call
+            that a person has decided about is refused as a whole, with its results.
         steps: Outcomes of steps; the first outcome of a name stays.
         discard: Drop the stored deltas of the run (a new try follows, or a new worker).
         usage: The run's whole usage so far, or None for no change.
         model_failures: Failed model requests since the last reply, or None for no change.
-        end: `completed` or `failed`, or None.
+        end: `completed` or `failed`, or None; its terminal event is the last of `events`.
         failure: Why it failed.
         result: The structured result, JSON text.
         events: For the log, in order, after the rows they point to.
@@ -209,9 +212,13 @@ class Store(Protocol):
 
     Events that any process commits are given to the listener of `open`, on the event loop, in the order of each
     conversation's log and after they are durable. Those of other processes may arrive a moment later (10 ms on SQLite).
+
+    A process that was stopped for a while may find thousands of events of others that it has not told. They are passed
+    over then, and `on_gap` of `open` is called in their place, on the event loop: whoever follows a log reads it anew,
+    whoever executes a run looks whether its lease is current.
     """
 
-    async def open(self, listener: EventListener) -> None:
+    async def open(self, listener: EventListener, on_gap: GapListener | None = None) -> None:
         """Connect, migrate when needed (under one lock), and start to listen.
 
         Raises:
@@ -268,6 +275,8 @@ class Store(Protocol):
     async def erase(self, conversation_id: str, principal: Principal, agent: str | None = None) -> None:
         """Cancel what runs in a conversation and delete it with all that belongs to it; idempotency keys stay.
 
+        Every process hears `run.cancelled` of the runs that were open. No read finds anything any more.
+
         Raises:
             NotFound: no such conversation of this principal.
         """
@@ -318,6 +327,8 @@ class Store(Protocol):
 
         Raises:
             LeaseLost: the lease is not current, or the run has ended.
+            StoreUnavailable: also when a change before it has not been stored.
+            Conflict: a call that should expire was decided about in time (`already_decided`); read the rows anew.
         """
         ...
 
@@ -325,15 +336,17 @@ class Store(Protocol):
         """Store a change and let the run wait, without a worker, until a decision or a time (seconds since 1970).
 
         Looks again in the same transaction: when an approval of an open call was decided already, nothing waits and
-        False says "go on" (the change is stored all the same, but for its events). Event: `run.waiting`.
+        False says "go on" (the change is stored all the same, but for its events). Event: `run.waiting`. What `write`
+        refuses is refused here too.
         """
         ...
 
-    async def release(self, lease: Lease) -> None:
+    async def release(self, lease: Lease, *, crashed: bool = False) -> None:
         """Say that no code of this run is executed here any more.
 
-        A running one is queued again, for anybody, at once and not counted as a crash; after a cancel the next run of
-        the conversation becomes claimable. Anything else is left as it is.
+        A running one is queued again, for anybody: at once and not counted as a crash, or, when it `crashed` (an error
+        that nobody expected ended its execution), about 1 s later and as one more crash and attempt, like a takeover.
+        After a cancel the next run of the conversation becomes claimable. Anything else is left as it is.
         """
         ...
 

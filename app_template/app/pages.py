@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from fastapi import FastAPI
-from fastapi.responses import FileResponse, RedirectResponse
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.staticfiles import StaticFiles
 
 from amoxi_py import configure
@@ -24,9 +24,11 @@ def add_pages(app: FastAPI) -> None:
 
     @app.get("/", include_in_schema=False)
     async def home() -> RedirectResponse:
-        return RedirectResponse("/support-agent")
+        return RedirectResponse("support-agent")
 
     @app.get("/assistant", include_in_schema=False)
     @app.get("/support-agent", include_in_schema=False)
-    async def page() -> FileResponse:
-        return FileResponse(STATIC / "page.html", headers=HEADERS)
+    async def page(request: Request) -> HTMLResponse:
+        agents = request.url_for("list_agents").path  # with the prefix of the settings, and what a proxy has in front
+        html = (STATIC / "page.html").read_text("utf-8")
+        return HTMLResponse(html.replace("{agents}", agents), headers=HEADERS)

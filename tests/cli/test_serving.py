@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
+import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -13,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from amoxi_py.testing.processes import clean_environment, free_port
 
 TOKEN = "a-token-that-is-long-enough"
 CALLER = {"AI_API_CALLERS_ACME": TOKEN}
@@ -94,6 +99,31 @@ def test_dev_prints_its_address_when_it_is_ready_and_lets_visitors_in(serve: Any
     assert server.stop() == 0
 
 
+def test_what_dev_says_of_killing_it_kills_all_of_it_also_when_another_program_started_it(app_folder: Any) -> None:
+    folder = app_folder()
+    with (folder / "dev.log").open("wb") as log:
+        make = subprocess.Popen(
+            ["sh", "-c", f"{sys.executable} -m amoxi_py dev --port 0; true"],
+            cwd=folder,
+            env=clean_environment(),
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        printed = (folder / "dev.log").read_text
+        said = wait_for(lambda: re.search(r"^to kill it .*: (kill -9 .*)$", printed(), re.MULTILINE))
+        [supervisor] = children_of(make.pid)
+        processes = [make.pid, supervisor, *children_of(supervisor)]
+        assert len(processes) == 3
+        subprocess.run(said[1], shell=True, check=True)
+        assert make.wait(10) == -signal.SIGKILL
+        wait_for(lambda: not any(alive(pid) for pid in processes))
+    finally:
+        if make.poll() is None:
+            os.killpg(make.pid, signal.SIGKILL)
+
+
 def test_dev_starts_again_on_a_save_and_survives_a_bad_one(serve: Any, app_folder: Any) -> None:
     folder = app_folder()
     server = serve(folder, command="dev")
@@ -150,6 +180,38 @@ def test_when_the_supervisor_is_killed_its_processes_stop(serve: Any, app_folder
     wait_for(lambda: not any(alive(child) for child in children))
 
 
+@pytest.mark.parametrize(
+    ("command", "args"), [("start", ["--workers", "1"]), ("start", ["--workers", "2"]), ("dev", [])]
+)
+def test_the_port_can_come_from_a_file(serve: Any, app_folder: Any, command: str, args: list[str]) -> None:
+    folder = app_folder()
+    port = free_port()
+    (folder / "port").write_text(f"{port}\n", "utf-8")
+    env = {"SERVER_PORT": "", "SERVER_PORT_FILE": str(folder / "port")}
+    server = serve(folder, command=command, args=args, env=env, port=port)
+    server.wait_log(f"is ready: http://localhost:{port}")
+    assert server.stop() == 0
+
+
+def test_the_options_of_a_command_win_over_the_settings(serve: Any, app_folder: Any) -> None:
+    folder = app_folder(settings={"server": {"host": "no-such-host.invalid"}})
+    port = free_port()
+    server = serve(
+        folder, args=["--workers", "2", "--host", "127.0.0.1", "--port", str(port)], env={"SERVER_PORT": ""}, port=port
+    )
+    server.wait_log(f"is ready: http://localhost:{port} (2 processes)")
+
+
+@pytest.mark.parametrize(("allowed", "warned"), [("1", True), ("2", False)])
+def test_fewer_model_requests_than_processes_are_warned_about(
+    serve: Any, app_folder: Any, allowed: str, warned: bool
+) -> None:
+    server = serve(app_folder(), args=["--workers", "2"], env={"AI_MODELS_CONCURRENCY": allowed}, wait_ready=False)
+    server.wait_log("(2 processes)")
+    told = "'ai.models.concurrency' is 1, but each of the 2 processes makes one at once"
+    assert (told in server.log()) is warned
+
+
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_port_in_use_is_one_clear_line_and_1(serve: Any, app_folder: Any, workers: str) -> None:
     with socket.socket() as other:
@@ -158,8 +220,8 @@ def test_a_port_in_use_is_one_clear_line_and_1(serve: Any, app_folder: Any, work
         port = other.getsockname()[1]
         server = serve(app_folder(), args=["--workers", workers], port=port, wait_ready=False)
         assert server.wait_exit() == 1
-    assert f"port {port} of '127.0.0.1' is in use" in server.log()
-    assert "Traceback" not in server.log()
+    assert server.log().startswith(f"amoxi: port {port} of '127.0.0.1' is in use")
+    assert len(server.log().splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -171,14 +233,62 @@ def test_a_mistake_in_a_declaration_stops_the_start_with_its_message(
     files = {"app/__init__.py": "", "app/bad.py": "from amoxi_py import tool\n\n\n@tool\ndef guess(x):\n    'Guess.'\n"}
     server = serve(app_folder(files), command=command, args=args, wait_ready=False)
     assert server.wait_exit() == 1
-    assert "'guess'" in server.log()
+    assert server.log().count("'guess'") == 1
     assert "Traceback" not in server.log()
 
 
-def test_a_folder_without_an_app_is_told_so(serve: Any, app_folder: Any) -> None:
-    server = serve(app_folder({}), wait_ready=False)
+BAD_MODELS = """
+from amoxi_py import agent, tool
+
+@tool
+def guess(x):
+    'Guess.'
+"""
+
+
+def test_models_that_cannot_be_used_are_told_with_the_other_mistakes(serve: Any, app_folder: Any) -> None:
+    models = {"A": "42", "B": "lambda ctx: 'offline'", "C": "['offline']", "D": "'openai:m'", "E": "'acme:m'"}
+    agents = "".join(f"\n@agent(model={spec})\nclass {name}:\n    'Help.'\n" for name, spec in models.items())
+    server = serve(app_folder({"app/__init__.py": "", "app/bad.py": BAD_MODELS + agents}), wait_ready=False)
+    assert server.wait_exit() == 1
+    head, *told = server.log().splitlines()
+    assert head == "amoxi: 6 mistakes in the app's declarations:"
+    assert "tool 'guess'" in told[0]
+    for line, name, part in zip(
+        told[1:],
+        "abcde",
+        ["42 is no model", "a function that", "not in this version", "needs OPENAI_API_KEY", "'acme:m' is unknown"],
+        strict=True,
+    ):
+        assert line.startswith(f"  - app.bad: agent {name!r}: `model`: "), line
+        assert part in line
+
+
+def test_a_model_of_the_settings_that_cannot_be_used_is_told_with_its_source(serve: Any, app_folder: Any) -> None:
+    server = serve(app_folder(), env={"AI_MODEL": "acme:m"}, wait_ready=False)
+    assert server.wait_exit() == 1
+    assert "the settings cannot be used:\n  - 'ai.model' from AI_MODEL: the model 'acme:m' is unknown" in server.log()
+
+
+@pytest.mark.parametrize("command", ["start", "dev", "worker", "migrate"])
+def test_a_folder_without_an_app_is_told_so(serve: Any, app_folder: Any, command: str) -> None:
+    folder = app_folder({})
+    server = serve(folder, command=command, wait_ready=False)
     assert server.wait_exit() == 1
     assert "there is no package 'app' here" in server.log()
+    assert not (folder / "data").exists()
+
+
+@pytest.mark.parametrize("path", ["notes.txt", "notes.txt/ai"])
+def test_a_file_in_the_place_of_the_stores_folder_is_told_with_its_setting(
+    serve: Any, app_folder: Any, path: str
+) -> None:
+    folder = app_folder()
+    (folder / "notes.txt").write_text("x", "utf-8")
+    server = serve(folder, env={"AI_STORE_PATH": path}, wait_ready=False)
+    assert server.wait_exit() == 1
+    assert f"'ai.store.path' from AI_STORE_PATH is {path!r}" in server.log()
+    assert f"{str(folder.resolve() / 'notes.txt')!r} is a file: name another folder" in server.log()
 
 
 def test_create_app_inside_the_apps_package_stops_the_start_and_says_so(serve: Any, app_folder: Any) -> None:
@@ -194,8 +304,9 @@ def test_a_damaged_store_stops_the_start_with_its_name(serve: Any, app_folder: A
     serve(folder).stop()
     [database] = [file for file in (folder / "data" / "ai").glob("*.db") if file.read_bytes()[:6] == b"SQLite"]
     database.write_bytes(b"SQLite format 3\x00" + b"garbage" * 1000)
-    server = serve(folder, wait_ready=False)
+    server = serve(folder, args=["--workers", "2"], wait_ready=False)
     assert server.wait_exit() == 1
+    assert server.log().count("is damaged") == 1
     assert database.name in server.log()
     assert "Traceback" not in server.log()
 

@@ -106,9 +106,13 @@ def test_every_key_has_its_variable(tmp_path: Path, key: str) -> None:
         "ai.http.prefix": "/ai", "ai.mcp.approvals": "decline", "log.level": "debug", "log.format": "text",
         "ai.http.anonymous": "yes", "ai.mcp.enabled": "0", "ai.a2a.enabled": "no", "app.package": "shop.agents",
     }  # fmt: skip
-    texts = {"app.name", "server.host", "ai.model", "ai.store.path", "ai.store.schema", "ai.store.listen-url"}
-    if key == "ai.retention.days":
-        assert "retention" in refusal(tmp_path, AI_RETENTION_DAYS="3")
+    texts = {"app.name", "server.host", "ai.model", "ai.store.path"}
+    not_built = {
+        "ai.retention.days": "3", "ai.store.schema": "shop", "ai.store.listen-url": "postgresql://h",
+        "ai.files.max-mb": "1", "ai.conversations.ttl-s": "1",
+    }  # fmt: skip
+    if key in not_built:
+        assert f"{key!r} from {variable_of(key)}" in refusal(tmp_path, **{variable_of(key): not_built[key]})
         return
     value = values.get(key, "abc" if key in texts else "700")
     settings = load_settings(tmp_path, environ={variable_of(key): value})
@@ -177,10 +181,21 @@ def test_a_bad_value_stops_with_its_key_and_the_value(write: Callable[..., Path]
 
 
 def test_all_mistakes_are_told_at_once(write: Callable[..., Path]) -> None:
-    folder = write(server={"port": -1}, ai={"runs": {"lease-ms": 1, "typo": 1}})
+    folder = write(server={"port": -1}, ai={"runs": {"lease-ms": 1, "typo": 1}, "mcp": {"enabled": True}})
+    variables = {"AI_API_CALLERS_ACME": "short", "AI_RUNS_LEASE": "5000", "AI_A2A_ENABLED": "1"}
     with pytest.raises(ConfigError) as caught:
-        load_settings(folder, environ={"AI_API_CALLERS_ACME": "short"})
-    assert len(caught.value.problems) == 4
+        load_settings(folder, environ=variables)
+    assert len(caught.value.problems) == 6
+    assert "besides: the variable 'AI_RUNS_LEASE' is no setting; did you mean 'AI_RUNS_LEASE_MS'?" in str(caught.value)
+
+
+def test_what_a_command_says_wins_over_all_and_is_checked(write: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "port").write_text("81\n", "utf-8")
+    environ = {"SERVER_PORT_FILE": str(tmp_path / "port"), "SERVER_HOST": "10.0.0.1"}
+    settings = load_settings(write(), environ=environ, given={"server.port": 82})
+    assert (settings.server.port, settings.server.host) == (82, "10.0.0.1")
+    with pytest.raises(ConfigError, match=r"'server\.host' from the command is ''"):
+        load_settings(tmp_path, environ={}, given={"server.host": ""})
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '"x"', '{"ai": 1, "ai": 2}', "\x00"])
@@ -194,6 +209,20 @@ def test_a_variable_that_looks_like_a_setting_warns_with_the_nearest_one(tmp_pat
     assert settings.warnings == ("the variable 'AI_RUN_LEASE_MS' is no setting; did you mean 'AI_RUNS_LEASE_MS'?",)
 
 
+@pytest.mark.parametrize("name", ["AI_FOOO", "AI_X", "AI_SHOP_CURRENCY"])
+def test_what_is_near_to_nothing_gets_no_suggestion(tmp_path: Path, name: str) -> None:
+    [warning] = load_settings(tmp_path, environ={name: "1"}).warnings
+    assert warning == f"the variable {name!r} is no setting; docs/settings.md lists them all"
+
+
+def test_a_caller_of_a_door_that_is_not_there_is_warned_about(tmp_path: Path) -> None:
+    environ = {"AI_MCP_CALLERS_DESK_TOP": TOKEN, "AI_A2A_CALLERS_PARTNER": f"{TOKEN}2"}
+    assert load_settings(tmp_path, environ=environ).warnings == (
+        "AI_A2A_CALLERS_PARTNER is for A2A, which is not in this version: nothing uses it",
+        "AI_MCP_CALLERS_DESK_TOP is for MCP, which is not in this version: nothing uses it",
+    )
+
+
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
@@ -203,6 +232,10 @@ def test_a_variable_that_looks_like_a_setting_warns_with_the_nearest_one(tmp_pat
         ("AI_A2A_ENABLED", "1"),
         ("AI_RETENTION_DAYS", "30"),
         ("AI_RUNS_MAX_IN_FLIGHT", "100"),
+        ("AI_STORE_SCHEMA", "shop"),
+        ("AI_STORE_LISTEN_URL", "postgresql://h/d"),
+        ("AI_FILES_MAX_MB", "30"),
+        ("AI_CONVERSATIONS_TTL_S", "60"),
     ],
 )
 def test_what_is_not_in_this_version_stops_the_start(tmp_path: Path, variable: str, value: str) -> None:
@@ -244,7 +277,6 @@ def test_callers_are_known_by_digest_and_name(tmp_path: Path) -> None:
     )
     assert [(caller.door, caller.name) for caller in settings.callers] == [("a2a", "partner"), ("api", "acme-eu")]
     assert settings.callers[1].digests == tuple(hashlib.sha256(f"{TOKEN}{n}".encode()).digest() for n in (1, 2))
-    assert settings.warnings == ()
 
 
 def test_a_callers_token_can_come_from_a_file(tmp_path: Path) -> None:
@@ -273,11 +305,11 @@ def test_a_token_that_is_short_or_used_twice_stops_and_is_not_told(tmp_path: Pat
 def test_no_secret_is_in_a_message_or_a_printed_value(write: Callable[..., Path]) -> None:
     secrets = {
         "OPENAI_API_KEY": "KEY-OF-OPENAI", "DATABASE_URL": "postgresql://u:KEY-OF-DB@h/d",
-        "SERVER_SECRET": "KEY-OF-SERVER-123", "AI_STORE_LISTEN_URL": "postgresql://u:KEY-OF-LISTEN@h/d",
-        "AI_API_CALLERS_ACME": "KEY-OF-ACME-1234567",
+        "SERVER_SECRET": "KEY-OF-SERVER-123", "AI_API_CALLERS_ACME": "KEY-OF-ACME-1234567",
     }  # fmt: skip
     printed = repr(load_settings(write(), environ=secrets))
-    message = refusal(write(server={"secret": "KEY-SHORT"}), **{k: v for k, v in secrets.items() if "SECRET" not in k})
+    bad = {**secrets, "AI_STORE_LISTEN_URL": "postgresql://u:KEY-OF-LISTEN@h/d"}
+    message = refusal(write(server={"secret": "KEY-SHORT"}), **{k: v for k, v in bad.items() if "SECRET" not in k})
     assert "KEY" not in printed.replace("OPENAI_API_KEY", "")
     assert "'server.secret' from application.json" in message
     assert "KEY" not in message

@@ -124,9 +124,10 @@ class World:
         return Approval(**({"created_at": self.clock.now()} | more))
 
     def change(self, lease: Lease, **more: Any) -> Change:
+        """The next change under a lease; one that was refused is followed by one with a `number` of its own."""
         place = (lease.run, lease.fence)
-        self._numbers[place] = self._numbers.get(place, 0) + 1
-        return Change(lease=lease, **({"number": self._numbers[place]} | more))
+        self._numbers[place] = more.pop("number", self._numbers.get(place, 0) + 1)
+        return Change(lease=lease, number=self._numbers[place], **more)
 
     def reply(self, lease: Lease, turn: int, *calls: ToolCall, text: str = "", **more: Any) -> Change:
         message = Message(
@@ -158,9 +159,9 @@ class World:
         record = StepRecord(name=name, value=value, failed=more.pop("failed", False))
         return self.change(lease, steps=(NewStep(turn=call.turn, n=call.n, record=record),), **more)
 
-    def delta(self, lease: Lease, message_id: str, offset: int, text: str) -> Change:
+    def delta(self, lease: Lease, message_id: str, offset: int, text: str, **more: Any) -> Change:
         data = encode_json({"message_id": message_id, "offset": offset, "text": text})
-        return self.change(lease, events=(NewEvent(type=EventType.MESSAGE_DELTA, data=data),))
+        return self.change(lease, events=(NewEvent(type=EventType.MESSAGE_DELTA, data=data),), **more)
 
     def finish(self, lease: Lease, turn: int, text: str = "Done.", **more: Any) -> Change:
         change = self.reply(lease, turn, text=text, end="completed", **more)

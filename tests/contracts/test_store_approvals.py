@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
+from amoxi_py.domain.event import EventType, NewEvent
 from amoxi_py.domain.run import RunStatus
 from amoxi_py.domain.tool_call import CallStatus
 from amoxi_py.errors import Conflict, Forbidden, NotFound
@@ -128,6 +129,45 @@ async def test_an_expired_approval_wakes_its_run_and_can_no_longer_be_decided(wo
     assert (await world.store.get_call(call.id, world.ann)).call.approval.decision == "expire"
 
 
+@pytest.mark.parametrize("verb", ["write", "pause"])
+async def test_a_call_never_expires_after_a_person_has_decided(world: Any, verb: str) -> None:
+    lease = await world.start(await world.worker())
+    expires_at = world.clock.now() + 10
+    calls = [world.call(lease, 1, n, approval=world.approval(expires_at=expires_at)) for n in range(2)]
+    await world.store.write(world.reply(lease, 1, *calls))
+    world.clock.move(9.9)
+    await world.store.decide(world.verdict(calls[0], lease))
+    world.clock.move(1)
+    before = world.labels(lease)
+    late = world.result(lease, calls[0], "nobody answered", status=CallStatus.DECLINED, expired=((1, 0), (1, 1)))
+    with pytest.raises(Conflict) as refused:
+        await (world.store.write(late) if verb == "write" else world.store.pause(late, None, ("approval",)))
+    assert refused.value.code == "already_decided"
+    rows = await world.store.load(lease)
+    assert [(call.status, call.approval.decision) for call in rows.messages[1].calls] == [
+        (CallStatus.OPEN, "approve"),
+        (CallStatus.OPEN, None),
+    ]
+    assert (rows.changes, world.labels(lease)) == (1, before)
+    other = world.result(
+        lease, calls[1], "nobody answered", status=CallStatus.DECLINED, expired=((1, 1),), number=late.number
+    )
+    await world.store.write(other)
+    rows = await world.store.load(lease)
+    assert (rows.changes, rows.messages[1].calls[1].approval.decision) == (2, "expire")
+
+
+async def test_a_call_that_is_asked_for_and_expires_in_one_commit_expires(world: Any) -> None:
+    lease = await world.start(await world.worker())
+    call = world.call(lease, 1, approval=world.approval(expires_at=world.clock.now()))
+    asked = world.store.write(world.reply(lease, 1, call))
+    late = world.result(lease, call, "nobody answered", status=CallStatus.DECLINED, expired=((1, 0),))
+    await world.store.write(late)
+    await asked
+    await world.store.write(late)
+    assert (await world.store.get_call(call.id, world.ann)).call.approval.decision == "expire"
+
+
 async def test_a_decision_about_an_ended_run_or_call_is_refused(world: Any) -> None:
     worker = await world.worker()
     lease, call = await world.waiting_run(worker)
@@ -158,7 +198,8 @@ async def test_pause_looks_again_and_goes_on_when_the_decision_is_there_already(
     call = world.call(lease, 1, approval=world.approval())
     await world.store.write(world.reply(lease, 1, call))
     await world.store.decide(world.verdict(call, lease))
-    paused = world.change(lease, model_failures=3, events=(world.reply(lease, 9).events[0],))
+    events = (NewEvent(type=EventType.MESSAGE_DELTA, data='{"message_id":"m","offset":0,"text":"x"}'),)
+    paused = world.change(lease, model_failures=3, events=events)
     assert await world.store.pause(paused, None, ("approval",)) is False
     assert (await world.store.get_run(lease.run_id, world.ann)).status is RunStatus.RUNNING
     assert world.labels(lease)[-1] == "approval.decided"

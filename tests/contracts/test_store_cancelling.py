@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -161,6 +162,34 @@ async def test_an_erased_conversation_is_gone_with_all_that_belongs_to_it(world:
     assert [run.id for run in (await world.store.list_runs(world.ann)).items] == [keep.run.id]
     with pytest.raises(LeaseLost):
         await world.store.write(world.finish(lease, 2))
+
+
+async def test_other_processes_hear_that_erased_runs_ended_and_nobody_reads_what_is_left(world: Any) -> None:
+    async with world.other_process() as other:
+        lease = await world.start(await world.worker())
+        call = world.call(lease, 1, status=CallStatus.STARTED)
+        await world.store.write(world.reply(lease, 1, call, text="private"))
+        failing = await world.start(await world.worker())
+        await world.store.write(world.fail(failing))
+        position = await world.store.find_log(world.ann, run_id=lease.run_id)
+        whole = replace(position, run=None)
+        for run in (lease, failing):
+            conversation = (await world.store.get_run(run.run_id, world.ann)).conversation_id
+            await other.store.erase(conversation, world.ann)
+        await world.until(lambda: world.labels(lease)[-1:] == ["run.cancelled"])
+        assert world.told[-1].data == {"run_id": lease.run_id}
+        assert world.labels(failing).count("run.failed") == 1
+        for log in (position, whole):
+            assert await world.store.read_log(log, 0, 100) == ()
+        for missing in (
+            world.store.get_run(lease.run_id, world.ann),
+            world.store.find_log(world.ann, run_id=lease.run_id),
+            world.store.cancel(lease.run_id, world.ann),
+            world.store.get_call(call.id, world.ann),
+        ):
+            with pytest.raises(NotFound):
+                await missing
+        assert await world.store.busy_runs() == 0
 
 
 async def test_keys_of_erased_things_are_never_given_again(world: Any) -> None:

@@ -12,7 +12,7 @@ from amoxi_py.domain.event import EventType, NewEvent
 from amoxi_py.domain.run import RunStatus
 from amoxi_py.domain.tool_call import CallStatus
 from amoxi_py.domain.usage import Usage
-from amoxi_py.errors import LeaseLost
+from amoxi_py.errors import LeaseLost, StoreUnavailable
 
 pytestmark = pytest.mark.anyio
 
@@ -43,14 +43,6 @@ async def test_a_failed_run_tells_why(world: Any) -> None:
     assert (run.status, run.error.code, run.output) == (RunStatus.FAILED, "model_failed", None)
     error = {"code": "model_failed", "message": "The model did not answer."}
     assert world.told[-1].data == {"run_id": lease.run_id, "error": error}
-
-
-@pytest.mark.parametrize("end", ["completed", "failed"])
-async def test_an_end_without_its_event_is_logged_all_the_same(world: Any, end: str) -> None:
-    lease = await world.start(await world.worker())
-    change = world.fail(lease)
-    await world.store.write(replace(change, events=(), end=end, failure=change.failure if end == "failed" else None))
-    assert world.labels(lease)[-1] == f"run.{end}"
 
 
 async def test_nothing_is_written_to_a_run_that_has_ended(world: Any) -> None:
@@ -106,6 +98,45 @@ async def test_changes_of_one_run_that_wait_at_the_same_moment_are_stored_in_the
     assert (rows.partial, rows.changes) == ("msg_2", 8)
     deltas = [event.data["text"] for event in await world.log(lease) if event.type is EventType.MESSAGE_DELTA]
     assert deltas == ["c"]
+
+
+async def test_a_change_is_never_stored_before_the_one_before_it(world: Any) -> None:
+    worker = await world.worker()
+    lease, neighbour = await world.start(worker), await world.start(worker)
+    call = world.call(lease, 1, status=CallStatus.STARTED)
+    reply, step, result = (
+        world.reply(lease, 1, call),
+        world.step(lease, call, "a", "1"),
+        world.result(lease, call, "done"),
+    )
+    early = [world.store.write(step), world.store.write(result), world.store.write(world.finish(neighbour, 1))]
+    for refused in early[:2]:
+        with pytest.raises(StoreUnavailable, match="change 1"):
+            await refused
+    await early[2]
+    rows = await world.store.load(lease)
+    assert (len(rows.messages), rows.steps, rows.changes) == (1, {}, 0)
+    assert world.labels(lease) == ["run.queued", "message.completed", "run.started"]
+    assert (await world.store.get_run(neighbour.run_id, world.ann)).status is RunStatus.COMPLETED
+    with pytest.raises(StoreUnavailable):
+        await world.store.pause(result, None, ("approval",))
+    assert (await world.store.get_run(lease.run_id, world.ann)).status is RunStatus.RUNNING
+    for stored in [world.store.write(change) for change in (reply, step, result)]:
+        await stored
+    rows = await world.store.load(lease)
+    assert (rows.changes, rows.messages[1].calls[0].status) == (3, CallStatus.DONE)
+    assert [one.value for one in rows.steps[1, 0]] == ["1"]
+
+
+async def test_the_number_of_a_refused_change_is_free_again(world: Any) -> None:
+    lease = await world.start(await world.worker())
+    with pytest.raises(StoreUnavailable):
+        await world.store.write(world.change(lease, number=2))
+    with pytest.raises(StoreUnavailable):
+        await world.store.write(world.change(lease, number=2))
+    await world.store.write(world.delta(lease, "msg_1", 0, "x", number=1))
+    await world.store.write(world.delta(lease, "msg_1", 1, "y", number=2))
+    assert (await world.store.load(lease)).changes == 2
 
 
 async def test_the_first_result_of_a_call_and_the_first_outcome_of_a_step_stay(world: Any) -> None:

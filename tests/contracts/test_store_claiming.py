@@ -116,6 +116,34 @@ async def test_a_released_run_is_claimable_at_once_and_counts_as_no_crash(world:
     assert (await world.store.get_run(lease.run_id, world.ann)).status is RunStatus.RUNNING
 
 
+async def test_a_run_released_after_an_error_rests_a_second_and_counts_as_a_crash(world: Any) -> None:
+    worker = await world.worker(lease_s=1000)
+    lease = await world.start(worker)
+    for _ in range(2):
+        world.lose_answer()
+        await world.store.release(lease, crashed=True)
+    assert (await world.store.get_run(lease.run_id, world.ann)).status is RunStatus.QUEUED
+    assert await world.claim(worker) == []
+    world.clock.move(0.9)
+    assert await world.claim(worker) == []
+    world.clock.move(0.1)
+    (rows,) = await world.store.claim(worker, 90, 10)
+    assert (rows.lease.run_id, rows.attempt, rows.crashes) == (lease.run_id, 2, 1)
+    assert world.told[-1].data == {"run_id": lease.run_id, "attempt": 2}
+    await world.store.release(lease, crashed=True)
+    assert (await world.store.load(rows.lease)).crashes == 1
+
+
+async def test_a_cancelled_run_that_an_error_ended_lets_the_next_one_go_on(world: Any) -> None:
+    worker = await world.worker()
+    lease = await world.start(worker)
+    conversation = (await world.store.get_run(lease.run_id, world.ann)).conversation_id
+    behind = await world.submit(conversation=conversation, on_busy="queue")
+    await world.store.cancel(lease.run_id, world.ann)
+    await world.store.release(lease, crashed=True)
+    assert [one.run_id for one in await world.claim(worker)] == [behind.run.id]
+
+
 async def test_a_retired_worker_hands_its_runs_over_at_once_and_not_as_crashes(world: Any) -> None:
     first, second = await world.worker(), await world.worker()
     lease = await world.start(first)

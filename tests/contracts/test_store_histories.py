@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings, stateful
 from hypothesis import strategies as st
 
 from amoxi_py.domain.event import EventType
+from amoxi_py.domain.run import RunStatus, Trigger, next_status
 from amoxi_py.domain.settle import settle
 from amoxi_py.domain.tool_call import CallStatus, Effect
 from amoxi_py.errors import Conflict, LeaseLost, NotFound
@@ -20,7 +21,10 @@ LOST = st.booleans()
 
 
 class StoreHistory(stateful.RuleBasedStateMachine):
-    """Two workers and two principals; `runs` and `conversations` say what the store must say."""
+    """Two workers and two principals; `runs` and `conversations` say what the store must say.
+
+    A run of the model only moves by the domain's table of transitions, so the store keeps to that table too.
+    """
 
     leases = stateful.Bundle("leases")
 
@@ -81,11 +85,11 @@ class StoreHistory(stateful.RuleBasedStateMachine):
             busy = []
         held = self.conversations[conversation]["held"]
         claimed = claim_by is not None and not busy and held <= self.now and claim_by.key not in self.dead
-        self.runs[submission.run_id] = {
+        run = self.runs[submission.run_id] = {
             "id": submission.run_id,
             "order": len(self.runs),
             "conversation": conversation,
-            "status": "running" if claimed else "queued",
+            "status": RunStatus.QUEUED,
             "wake": None if busy or claimed else max(self.now, held),
             "lease": None,
             "attempt": 1 if claimed else 0,
@@ -99,7 +103,8 @@ class StoreHistory(stateful.RuleBasedStateMachine):
         assert (submitted.rows is not None) is claimed
         if submitted.rows is None:
             return stateful.multiple()
-        self.runs[submission.run_id]["lease"] = submitted.rows.lease
+        self.move(run, Trigger.CLAIM)
+        run["lease"] = submitted.rows.lease
         return submitted.rows.lease
 
     @stateful.rule(which=st.integers(0, 20), lost=LOST)
@@ -138,7 +143,8 @@ class StoreHistory(stateful.RuleBasedStateMachine):
         if call["decision"] is None:
             call["decision"] = decision
             if run["status"] == "waiting":
-                run["status"], run["wake"] = "queued", self.now
+                self.move(run, Trigger.WAKE)
+                run["wake"] = self.now
 
     @stateful.rule(which=st.integers(0, 10), lost=LOST)
     def erase(self, which: int, lost: bool) -> None:
@@ -167,7 +173,8 @@ class StoreHistory(stateful.RuleBasedStateMachine):
             crashed = self.abandoned(run)
             run["attempt"] += int(crashed or run["attempt"] == 0)
             run["crashes"] += int(crashed)
-            run["status"], run["lease"], run["wake"] = "running", rows.lease, None
+            self.move(run, Trigger.TAKE_OVER if crashed else Trigger.CLAIM)
+            run["lease"], run["wake"] = rows.lease, None
             run.setdefault("first_lease", rows.lease)
             assert (rows.attempt, rows.crashes) == (run["attempt"], run["crashes"])
             calls = {(call.turn, call.n): call.status for message in rows.messages for call in message.calls}
@@ -241,7 +248,15 @@ class StoreHistory(stateful.RuleBasedStateMachine):
         run = self.runs.get(lease.run_id, {"turn": 0})
         turn = run["turn"] + 1
         if self.write(lease, self.world.finish(lease, turn), lost):
-            run.update(status="completed", turn=turn, text="")
+            self.move(run, Trigger.COMPLETE)
+            run.update(turn=turn, text="")
+            self.wake_next(run, self.now)
+
+    @stateful.rule(lease=leases, lost=LOST)
+    def fail(self, lease: Any, lost: bool) -> None:
+        if self.write(lease, self.world.fail(lease), lost):
+            run = self.runs[lease.run_id]
+            self.move(run, Trigger.FAIL)
             self.wake_next(run, self.now)
 
     @stateful.rule(lease=leases, pause_s=st.sampled_from([None, 0, 20]), lost=LOST)
@@ -259,18 +274,22 @@ class StoreHistory(stateful.RuleBasedStateMachine):
         assert valid
         assert waits is not bool(decided)
         if waits:
-            run.update(status="waiting", wake=until)
+            self.move(run, Trigger.PAUSE)
+            run["wake"] = until
 
-    @stateful.rule(lease=leases, lost=LOST)
-    def release(self, lease: Any, lost: bool) -> None:
+    @stateful.rule(lease=leases, crashed=st.booleans(), lost=LOST)
+    def release(self, lease: Any, crashed: bool, lost: bool) -> None:
         valid = self.valid(lease)
         self.lose(lost)
-        self.run(self.store.release(lease))
+        self.run(self.store.release(lease, crashed=crashed))
         run = self.runs.get(lease.run_id)
         if run is None:
             return
         if valid:
-            run.update(status="queued", wake=self.now)
+            self.move(run, Trigger.RELEASE)
+            run["wake"] = self.now + int(crashed)
+            run["attempt"] += int(crashed)
+            run["crashes"] += int(crashed)
         elif run["stopped"] == lease:
             run["stopped"] = None
             self.conversations[run["conversation"]]["held"] = 0.0
@@ -296,6 +315,9 @@ class StoreHistory(stateful.RuleBasedStateMachine):
     @property
     def now(self) -> float:
         return self.world.clock.now()
+
+    def move(self, run: dict[str, Any], trigger: Trigger) -> None:
+        run["status"] = next_status(run["status"], trigger)
 
     def lose(self, lost: bool) -> None:
         if lost:
@@ -360,7 +382,8 @@ class StoreHistory(stateful.RuleBasedStateMachine):
                 effect = call["call"].effect
                 unknown = call["status"] == "started" and not effect.repeatable
                 call["status"] = CallStatus.UNKNOWN if unknown else CallStatus.STOPPED
-        run.update(status="cancelled", wake=None)
+        self.move(run, Trigger.CANCEL)
+        run["wake"] = None
         self.wake_next(run, max(self.now, conversation["held"]))
 
     def compare(self) -> None:

@@ -34,16 +34,6 @@ async def test_the_log_read_later_is_what_was_told_live(world: Any) -> None:
     assert [one.seq for one in stored] == list(range(1, len(stored) + 1))
 
 
-async def test_an_event_without_its_subject_is_told_from_the_stored_rows(world: Any) -> None:
-    lease = await world.start(await world.worker())
-    call = world.call(lease, 1)
-    change = world.reply(lease, 1, call)
-    bare = tuple(NewEvent(type=event.type, turn=event.turn, n=event.n) for event in change.events)
-    await world.store.write(world.change(lease, number=change.number, message=change.message, events=bare))
-    assert [event.data for event in world.told] == [event.data for event in await world.log(lease)]
-    assert world.told[-1].data["call_id"] == call.id
-
-
 async def test_a_runs_log_is_its_own_events_and_says_where_it_ends(world: Any) -> None:
     worker = await world.worker()
     lease = await world.start(worker)

@@ -40,7 +40,9 @@ def check_story(folder: Path) -> None:
     """Check what must hold whatever happened: one end per run, one start and one result per call, no open call."""
     with sqlite3.connect(folder / "amoxi.db") as db:
         statuses = dict(db.execute("SELECT status, count(*) FROM run GROUP BY status").fetchall())
-        ends = db.execute("SELECT run, count(*) FROM event WHERE type >= 13 GROUP BY run").fetchall()
+        ends = db.execute(
+            "SELECT run, count(*) FROM event JOIN run ON run.key = event.run WHERE type >= 13 GROUP BY run"
+        ).fetchall()
         told = db.execute("SELECT run, turn, n, type, count(*) FROM event WHERE type IN (7, 9) GROUP BY 1, 2, 3, 4")
         told_counts = told.fetchall()
         open_calls = db.execute("SELECT count(*) FROM tool_call WHERE status IN ('open', 'started')").fetchone()[0]

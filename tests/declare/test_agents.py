@@ -226,6 +226,30 @@ def test_instructions_that_are_no_text_are_an_error_that_names_the_agent(run_con
         asyncio.run(ask())
 
 
+def test_an_allow_that_cannot_answer_lets_nobody_in_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(principal: Principal) -> bool:
+        raise KeyError(principal.id)
+
+    async def later() -> bool:
+        return True
+
+    @tool(allow=broken)
+    def fire() -> None: ...
+
+    @agent(tools=[fire], allow=lambda principal: later())  # type: ignore[arg-type, return-value]  # what is tested
+    class Office:
+        """Rule."""
+
+    definition = agent_of(Office)
+    for _ in range(3):
+        assert not definition.tools[0].exists_for(Principal(id="user:ana"))
+        assert not definition.exists_for(Principal(id="user:ana"))
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2
+    assert "tool 'fire': its `allow` failed" in told[0]
+    assert "agent 'office': its `allow` returned an awaitable" in told[1]
+
+
 def test_allow_decides_whether_an_agent_and_a_tool_exist_for_somebody() -> None:
     def boss(principal: Principal) -> bool:
         return "boss" in principal.roles

@@ -81,11 +81,22 @@ MISTAKES = {
     "effect that is no flag": ("@tool(idempotent=1)\ndef f(): ...", ["idempotent=1", "True or False"]),
     "allow that is no function": ("@tool(allow=True)\ndef f(): ...", ["allow=True", "(principal) -> bool"]),
     "allow that is async": ("async def a(p): ...\n@tool(allow=a)\ndef f(): ...", ["tool 'f'", "`allow`", "not async"]),
+    "allow that takes nothing": (
+        "@tool(allow=lambda: True)\ndef f(): ...",
+        ["tool 'f'", "one argument, the principal"],
+    ),
+    "allow that takes too much": (
+        "@agent(allow=lambda p, a: True)\nclass Helper:\n    '''Help.'''",
+        ["agent 'helper'", "one argument, the principal"],
+    ),
     "approver that is nobody": (
         "@tool(needs_approval=True, approver='boss')\ndef f(): ...",
         ["approver='boss'", "role:<name>"],
     ),
-    "approver that is a function": ("@tool(approver=lambda p, a: True)\ndef f(): ...", ["approver=", "role:<name>"]),
+    "approver that is a function": (
+        "@tool(approver=lambda p, a: True)\ndef f(): ...",
+        ["not in this version", "role:<name>"],
+    ),
     "needs_approval that is text": ("@tool(needs_approval='yes')\ndef f(): ...", ["needs_approval='yes'", "function"]),
     "needs_approval that asks for what is not there": (
         "@tool(needs_approval=lambda ctx, amuont: True)\ndef f(amount: int): ...",
@@ -94,6 +105,30 @@ MISTAKES = {
     "reconcile that asks for what is not there": (
         "def look(ctx: ToolContext, order): ...\n@tool(reconcile=look)\ndef f(amount: int): ...",
         ["`reconcile`", "'order'", "those are: amount"],
+    ),
+    "reconcile with a typed parameter of another name": (
+        "def look(amuont: int): ...\n@tool(reconcile=look)\ndef f(amount: int): ...",
+        ["`reconcile`", "'amuont'", "those are: amount"],
+    ),
+    "reconcile by position": (
+        "@tool(reconcile=lambda amount, /: None)\ndef f(amount: int): ...",
+        ["`reconcile`", "'amount' positional only", "remove the `/`"],
+    ),
+    "reconcile that is a generator": (
+        "def look(ctx):\n    yield 1\n@tool(reconcile=look)\ndef f(): ...",
+        ["`reconcile` is a generator"],
+    ),
+    "reconcile that is a method of another class": (
+        "class Bank:\n    def look(self, ctx): ...\n@tool(reconcile=Bank.look)\ndef f(): ...",
+        ["`reconcile`", "'Bank.look' is a method of another class"],
+    ),
+    "reconcile of an idempotent tool": (
+        "@tool(idempotent=True, reconcile=lambda ctx: None)\ndef f(): ...",
+        ["tool 'f'", "`reconcile` would never be asked", "`idempotent`"],
+    ),
+    "reconcile of a read-only tool": (
+        "@tool(read_only=True, reconcile=lambda ctx: None)\ndef f(): ...",
+        ["`reconcile` would never be asked", "`read_only`"],
     ),
     "reconcile that names no method": (
         "@singleton\nclass T:\n    @tool(reconcile='lok')\n    def f(self): ...",
@@ -232,8 +267,25 @@ MISTAKES = {
         "@step(retries=-1)\ndef f(): ...",
         ["cannot be imported", "@step(retries=-1)", "from 0 up", "mistaken.py, line 11"],
     ),
-    "unknown option": ("@tool(idempotant=True)\ndef f(): ...", ["cannot be imported", "TypeError", "idempotant"]),
-    "option that comes later": ("@agent(memory=True)\nclass A: ...", ["cannot be imported", "TypeError", "memory"]),
+    "unknown option": (
+        "@tool(idempotant=True)\ndef f(): ...",
+        ["tool 'f'", "@tool has no option 'idempotant'; the options are: name, read_only, idempotent, "],
+    ),
+    "unknown option of an agent": (
+        "@agent(tool=[])\nclass A:\n    '''Help.'''",
+        ["agent 'a'", "@agent has no option 'tool'; the options are: tools, model, "],
+    ),
+    **{
+        f"option that comes later: {option}": (
+            f"@agent({option}=None)\nclass A:\n    '''Help.'''",
+            ["agent 'a'", f"`{option}` is not in this version"],
+        )
+        for option in ("agents", "memory", "result", "budget", "readers")
+    },
+    "program that ends": (
+        "import sys\nsys.exit(3)",
+        ["ends the program when it is imported: exit 3", "mistaken.py, line 12", "__main__"],
+    ),
     "decorated bound method": (
         "class T:\n    def f(self): ...\ntool(T().f)",
         ["cannot be imported", "@tool cannot mark", "where it is defined"],
@@ -269,6 +321,38 @@ def test_all_mistakes_of_all_modules_are_in_one_message(package: Callable[..., s
     assert str(caught.value).startswith("8 mistakes in the app's declarations:\n  - ")
     for module, count in {"one": 4, "two": 2, "three": 1, "four": 1}.items():
         assert len([problem for problem in problems if problem.startswith(f"{name}.{module}:")]) == count
+
+
+def test_a_wrong_option_and_an_exit_hide_no_other_mistake(package: Callable[..., str]) -> None:
+    name = package(
+        one=HEAD + "@tool(idempotant=True)\ndef f(x): ...\n@agent(memory=True, max_turns=0)\nclass A:\n    '''A.'''",
+        two="raise SystemExit",
+        three=HEAD + "@tool\ndef g(y): ...",
+    )
+    with pytest.raises(DeclarationError) as caught:
+        scan_package(name)
+    assert len(caught.value.problems) == 6
+
+
+def test_a_signal_during_the_imports_is_no_mistake_of_the_app(package: Callable[..., str]) -> None:
+    name = package(one="class Signal(SystemExit): ...\nraise Signal(0)")
+    with pytest.raises(SystemExit):
+        scan_package(name)
+
+
+def test_models_that_cannot_be_used_are_told_with_all_other_mistakes(package: Callable[..., str]) -> None:
+    name = package(
+        mistaken=HEAD
+        + "@tool\ndef f(x): ...\n@agent(model=42)\nclass A:\n    '''A.'''\n@agent(model='x')\nclass B:\n    '''B.'''\n"
+        + "@agent(model='good')\nclass C:\n    '''C.'''\n"
+    )
+    with pytest.raises(DeclarationError) as caught:
+        scan_package(name, wrong_model=lambda model: None if model == "good" else f"{model!r} is no model")
+    assert [problem.split(": ", 1)[1] for problem in caught.value.problems if "`model`" in problem] == [
+        "agent 'a': `model`: 42 is no model",
+        "agent 'b': `model`: 'x' is no model",
+    ]
+    assert len(caught.value.problems) == 3
 
 
 def test_a_tool_of_two_agents_tells_its_mistake_once(package: Callable[..., str]) -> None:

@@ -181,6 +181,19 @@ def test_reconcile_is_a_method_by_name_or_itself_and_gets_the_instance(context_f
     assert asyncio.run(ask()) is True
 
 
+def test_a_reconcile_that_an_heir_replaces_is_the_heirs(context_for: Callable[[Any], Any]) -> None:
+    @singleton
+    class Outlet(Shop):
+        async def _find(self, order: str, ctx: ToolContext) -> Any:
+            return Unknown("ask the outlet")
+
+    definition = build_declarations([Outlet]).catalog.tools["sell_again"]
+    look = definition.reconcile
+    assert look is not None
+    instances = OpenInstances({Outlet: Outlet()})
+    assert asyncio.run(look(instances, context_for(definition), {"order": "A-1"})) == Unknown("ask the outlet")  # type: ignore[arg-type]  # an awaitable
+
+
 def test_a_reconcile_that_says_nothing_is_an_error(tool_of: ToolOf, context_for: Callable[[Any], Any]) -> None:
     @tool(reconcile=lambda ctx: None)
     def act() -> None: ...

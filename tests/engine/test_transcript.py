@@ -73,6 +73,14 @@ def test_the_model_sees_its_own_arguments_also_where_a_person_edited_them() -> N
     assert asked.calls[0].arguments == '{"a":1}'
 
 
+def test_the_model_is_told_with_which_arguments_an_edited_call_really_ran() -> None:
+    approval = Approval(created_at=0.0, decision="approve", arguments='{"a":2}')
+    result = told(replace(CALL, result='"paid"', approval=approval))
+    assert result.content.startswith("paid\n")
+    assert 'called with: {"a":2}' in result.content
+    assert told(replace(CALL, result='"paid"', approval=replace(approval, arguments=None))).content == "paid"
+
+
 @pytest.mark.parametrize("status", [status for status in CallStatus if status.settled])
 def test_everything_but_success_is_told_as_an_error(status: CallStatus) -> None:
     assert told(replace(CALL, status=status, result='"x"')).is_error == (status is not CallStatus.DONE)

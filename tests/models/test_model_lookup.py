@@ -22,6 +22,11 @@ def test_a_key_chooses_its_provider() -> None:
     assert resolve_model("openai:my-model", {"OPENAI_API_KEY": "k"}).name == "openai:my-model"
 
 
+def test_a_key_without_an_adapter_leaves_the_offline_model_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    assert resolve_model(None, {"ANTHROPIC_API_KEY": "k"}).name == "offline"
+    assert "ANTHROPIC_API_KEY is set, but this version has no adapter for it: the offline model answers" in caplog.text
+
+
 def test_a_server_of_ones_own_needs_no_key() -> None:
     assert resolve_model("openai:llama3:8b", {"OPENAI_BASE_URL": "http://localhost:1/v1"}).name == "openai:llama3:8b"
 
@@ -37,10 +42,11 @@ def test_a_model_object_is_taken_as_it_is() -> None:
         ("openai:gpt-5-mini", {}, "OPENAI_API_KEY"),
         ("openai:", {"OPENAI_API_KEY": "k"}, "unknown"),
         ("gpt-5", {"OPENAI_API_KEY": "k"}, "openai:<model>"),
-        ("anthropic:claude", {"ANTHROPIC_API_KEY": "k"}, "later version"),
+        ("anthropic:claude", {"ANTHROPIC_API_KEY": "k"}, "not in this version"),
         (["offline", "offline"], {}, "fallbacks"),
         (lambda ctx: "offline", {}, "function"),
         (42, {}, "42 is no model"),
+        (ScriptedModel, {}, "is a class"),
         ("openai:m", {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "localhost:1"}, "http://"),
         ("openai:m", {"OPENAI_API_KEY": "a\nb"}, "no key has"),
     ],

@@ -11,12 +11,35 @@ from typing import Any
 
 import pytest
 
+from amoxi_py.domain.ids import new_id
+from amoxi_py.domain.principal import Principal
+from amoxi_py.ports.store import Submission
+
 _PROGRAM = Path(__file__).with_name("store_program.py")
 
 
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture
+def submission() -> Callable[..., Submission]:
+    """Make Ann's first message of a new conversation, or another one."""
+
+    def make(text: str = "hello", **more: Any) -> Submission:
+        values = {
+            "run_id": new_id("run"),
+            "message_id": new_id("msg"),
+            "conversation_id": new_id("conv"),
+            "new_conversation": True,
+            "agent": "a",
+            "principal": Principal(id="user:ann"),
+            "text": text,
+        }
+        return Submission(**(values | more))
+
+    return make
 
 
 @pytest.fixture

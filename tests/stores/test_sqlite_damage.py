@@ -168,14 +168,27 @@ def test_a_folder_that_is_a_file_or_cannot_be_made_is_told_with_the_cure(tmp_pat
         assert "readable and writable" in str(stopped.value)
 
 
-def test_a_database_of_a_newer_version_is_not_touched(killed: Path, tmp_path: Path) -> None:
+def test_a_database_that_a_newer_version_has_added_to_is_used_and_the_log_says_so(
+    killed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = tmp_path / "ai"
     shutil.copytree(killed, folder)
     writer = connection.connect_to_write(folder / "amoxi.db", "FULL")
     writer.execute("INSERT INTO migration VALUES (9999, 'later', 0)")
+    writer.execute("ALTER TABLE run ADD COLUMN later TEXT NOT NULL DEFAULT 'x'")
+    writer.execute("CREATE TABLE later (key INTEGER PRIMARY KEY)")
     writer.close()
-    with pytest.raises(StoreUnavailable, match="newer version"):
-        asyncio.run(open_and_close(folder))
+
+    async def use() -> None:
+        store = SqliteStore(folder)
+        await store.open(lambda events: None)
+        count = await whole_messages(store)
+        await store.submit(message("conv_new", 0))
+        assert await whole_messages(store) == count + 1
+        await store.close()
+
+    asyncio.run(use())
+    assert "newer version (migration 9999)" in caplog.text
 
 
 def test_a_full_disk_is_told_loses_nothing_and_is_survived(

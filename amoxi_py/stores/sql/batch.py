@@ -12,7 +12,6 @@ from typing import Any
 from amoxi_py.domain.event import Event, EventType
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.tool_call import ToolCall
-from amoxi_py.stores.sql.rows import load_subject
 from amoxi_py.stores.sql.transaction import Transaction
 
 
@@ -43,7 +42,6 @@ class Batch:
         self._logged: set[int] = set()
         self._messages: list[tuple[Any, ...]] = []
         self._events: list[tuple[Any, ...]] = []
-        self._without_subject: list[int] = []
         self._living: dict[int, bool] = {}
 
     def knows_last_seq(self, conversation: int, last_seq: int) -> None:
@@ -75,8 +73,6 @@ class Batch:
         self._last_seqs[conversation] = seq
         self._logged.add(conversation)
         self._events.append((conversation, seq, run, int(type), turn, n, data))
-        if turn is not None and subject is None:
-            self._without_subject.append(len(self.told))
         self.told.append(
             Event(
                 conversation=conversation,
@@ -117,7 +113,6 @@ class Batch:
             self._messages.clear()
         if self._events:
             self.tx.run_all("insert_events", self._events)
-            self._find_subjects()
             self._events.clear()
 
     def finish(self) -> None:
@@ -126,21 +121,3 @@ class Batch:
         if self._logged:
             last_seqs = [(conversation, self._last_seqs[conversation], self.now) for conversation in self._logged]
             self.tx.run_all("update_conversations", last_seqs)
-
-    def _find_subjects(self) -> None:
-        if not self._without_subject:
-            return
-        first = len(self.told) - len(self._events)
-        for place in self._without_subject:
-            event = self.told[place]
-            _, _, _, _, turn, n, _ = self._events[place - first]
-            self.told[place] = Event(
-                conversation=event.conversation,
-                seq=event.seq,
-                run=event.run,
-                run_id=event.run_id,
-                type=event.type,
-                stored=event.stored,
-                subject=load_subject(self.tx, event.run, turn, n),
-            )
-        self._without_subject.clear()

@@ -12,12 +12,14 @@ from amoxi_py.domain.run import Run, RunStatus, Trigger, next_status
 from amoxi_py.domain.settle import settle
 from amoxi_py.errors import NotFound
 from amoxi_py.stores.sql.batch import Batch
-from amoxi_py.stores.sql.rows import json_rows, load_messages
+from amoxi_py.stores.sql.rows import json_rows, load_messages, read_status
 from amoxi_py.stores.sql.times import seconds
 from amoxi_py.stores.sql.views import find_run, load_run
 
 HOLD_MS = 1000
 """How long the next run of a conversation waits for a worker that has not let go of a cancelled one."""
+ERASED_KEPT_MS = 5 * 60 * 1000
+"""How long the terminal events of erased runs stay, without data, for processes that have not heard of them yet."""
 
 
 def cancel(batch: Batch, run_id: str, principal: Principal, agent: str | None) -> Run:
@@ -32,8 +34,8 @@ def cancel(batch: Batch, run_id: str, principal: Principal, agent: str | None) -
 def end_run(batch: Batch, run: int) -> None:
     """Cancel a run that is open; leave an ended one as it is. What was held back must be stored already."""
     tx = batch.tx
-    run_id, conversation, status, worker, last_seq, held_until = tx.rows("run_to_cancel", run=run)[0]
-    status = RunStatus(status)
+    run_id, conversation, word, ended_seq, worker, last_seq, held_until = tx.rows("run_to_cancel", run=run)[0]
+    status = read_status(word, ended_seq)
     if status.final:
         return
     next_status(status, Trigger.CANCEL)
@@ -66,11 +68,20 @@ def erase(batch: Batch, conversation_id: str, principal: Principal, agent: str |
     for run, _ in tx.rows("open_runs", conversation=conversation):
         end_run(batch, run)
     batch.flush()
-    for kind in ("steps", "approvals", "calls", "messages", "events", "runs", "conversation"):
+    forget_erased(batch)
+    tx.run("keep_erased_runs", conversation=conversation, now=batch.now, since=batch.now - ERASED_KEPT_MS)
+    for kind in ("steps", "approvals", "calls", "messages", "events", "data_of_events", "runs", "conversation"):
         tx.run(f"erase_{kind}", conversation=conversation)
     batch.forget_conversation(conversation)
     erased: int = conversation
     return erased
+
+
+def forget_erased(batch: Batch) -> None:
+    """Remove what was left of erased runs when every process has had time to hear that they ended."""
+    before = batch.now - ERASED_KEPT_MS
+    batch.tx.run("forget_erased_events", before=before)
+    batch.tx.run("forget_erased_runs", before=before)
 
 
 def _keep_partial_reply(batch: Batch, conversation: int, run: int, messages: tuple[Message, ...]) -> None:

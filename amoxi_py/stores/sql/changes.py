@@ -13,7 +13,7 @@ from amoxi_py.domain.encoding import clean_text, encode_json
 from amoxi_py.domain.event import EventType
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.run import RunStatus
-from amoxi_py.errors import LeaseLost
+from amoxi_py.errors import AmoxiError, Conflict, LeaseLost, StoreUnavailable
 from amoxi_py.ports.store import Change
 from amoxi_py.stores.sql.batch import Batch
 from amoxi_py.stores.sql.round import Round, drops_deltas
@@ -21,20 +21,18 @@ from amoxi_py.stores.sql.rows import json_rows
 from amoxi_py.stores.sql.times import millis_up, seconds
 
 
-def write(batch: Batch, changes: Sequence[Change]) -> list[LeaseLost | None]:
+def write(batch: Batch, changes: Sequence[Change]) -> list[AmoxiError | None]:
     """Store changes, in order; return for each None, or why it was refused."""
     states = _load_states(batch, changes)
-    answers: list[LeaseLost | None] = []
+    answers: list[AmoxiError | None] = []
     rounds: list[list[tuple[Change, bool]]] = []
     place_of: dict[int, int] = {}
     for change in changes:
         run = change.lease.run
         state = states.get(run)
-        if state is None or state.refuses(change):
-            answers.append(LeaseLost(change.lease.run_id))
-            continue
-        answers.append(None)
-        if change.number <= state.changes:
+        refusal = _refusal(state, change)
+        answers.append(refusal)
+        if state is None or refusal is not None or change.number <= state.changes:
             continue
         place = place_of.get(run, 0)
         place_of[run] = place + 1
@@ -51,8 +49,10 @@ def pause(batch: Batch, change: Change, until: float | None, kinds: tuple[str, .
     """Store a change and let its run wait, unless what it waits for is there already."""
     run = change.lease.run
     state = _load_states(batch, [change]).get(run)
-    if state is None or state.refuses(change):
-        raise LeaseLost(change.lease.run_id)
+    refusal = _refusal(state, change)
+    if refusal is not None:
+        raise refusal
+    assert state is not None
     if change.number <= state.changes:
         return state.status != RunStatus.RUNNING
     only = Round(batch)
@@ -88,7 +88,7 @@ def _store(batch: Batch, changes: Sequence[tuple[Change, bool]]) -> None:
 class _State:
     """How a run stands while the changes of a batch are looked at one after the other."""
 
-    __slots__ = ("changes", "fence", "has_deltas", "status", "worker")
+    __slots__ = ("changes", "decided", "fence", "has_deltas", "status", "worker")
 
     def __init__(self, status: str, worker: int | None, fence: int, changes: int, has_deltas: bool) -> None:
         self.status = status
@@ -96,6 +96,7 @@ class _State:
         self.fence = fence
         self.changes = changes
         self.has_deltas = has_deltas
+        self.decided: set[tuple[int, int]] = set()  # calls that a person has decided about, of those said to expire
 
     def follow(self, change: Change) -> None:
         """Stand as the run stands after a change."""
@@ -110,10 +111,24 @@ class _State:
         """Whether no other claim followed the change's."""
         return self.fence == change.lease.fence and self.worker == change.lease.worker
 
-    def refuses(self, change: Change) -> bool:
-        """Whether the change is neither stored already nor allowed."""
-        stored = change.number <= self.changes
-        return not self.proves(change) or not (stored or self.status == RunStatus.RUNNING)
+
+def _refusal(state: _State | None, change: Change) -> AmoxiError | None:
+    """Say why a change that was not stored already may not be stored."""
+    run_id = change.lease.run_id
+    if state is None or not state.proves(change):
+        return LeaseLost(run_id)
+    if change.number <= state.changes:
+        return None
+    if state.status != RunStatus.RUNNING:
+        return LeaseLost(run_id)
+    if change.number > state.changes + 1:
+        return StoreUnavailable(
+            f"change {change.number} of run {run_id!r} cannot be stored before change {state.changes + 1}; "
+            "send that one again first"
+        )
+    if not state.decided.isdisjoint(change.expired):
+        return Conflict(f"an approval of run {run_id!r} was decided before it expired", code="already_decided")
+    return None
 
 
 def _load_states(batch: Batch, changes: Sequence[Change]) -> dict[int, _State]:
@@ -124,6 +139,10 @@ def _load_states(batch: Batch, changes: Sequence[Change]) -> dict[int, _State]:
     ):
         batch.knows_last_seq(runs[run], last_seq)
         states[run] = _State(status, worker, fence, number, bool(has_deltas))
+    expired = [(change.lease.run, turn, n) for change in changes for turn, n in change.expired]
+    if expired:
+        for run, turn, n in batch.tx.rows("calls_decided_by_people", rows=json_rows(expired)):
+            states[run].decided.add((turn, n))
     return states
 
 

@@ -10,14 +10,18 @@ from amoxi_py.domain.run import Lease, RunRows
 from amoxi_py.errors import LeaseLost
 from amoxi_py.ports.store import WorkerKey
 from amoxi_py.stores.sql.batch import Batch
-from amoxi_py.stores.sql.cancel import wake_next
+from amoxi_py.stores.sql.cancel import forget_erased, wake_next
 from amoxi_py.stores.sql.rows import json_rows, load_leased_runs
 from amoxi_py.stores.sql.times import millis_up
+
+CRASH_PAUSE_MS = 1000
+"""How long a run rests after an error ended its execution, so that one that always fails does not spin."""
 
 
 def enroll(batch: Batch, worker_id: str, lease_s: float) -> WorkerKey:
     """Register a worker, or find the one that was registered under this id."""
     batch.forget_workers()
+    forget_erased(batch)
     expires_at = batch.lease.now + millis_up(lease_s)
     key = batch.tx.rows("insert_worker", id=worker_id, expires_at=expires_at, boot=batch.lease.boot)[0][0]
     return WorkerKey(id=worker_id, key=key)
@@ -43,10 +47,14 @@ def retire(batch: Batch, worker: WorkerKey) -> None:
     batch.tx.run("delete_worker", key=worker.key)
 
 
-def release(batch: Batch, lease: Lease) -> None:
+def release(batch: Batch, lease: Lease, crashed: bool) -> None:
     """Queue a running run again; let the next one of the conversation go on after a cancelled one."""
     proof = {"run": lease.run, "worker": lease.worker, "fence": lease.fence}
-    if batch.tx.rows("release_run", **proof, now=batch.now):
+    if crashed:
+        released = batch.tx.rows("release_crashed_run", **proof, now=batch.now, wake_at=batch.now + CRASH_PAUSE_MS)
+    else:
+        released = batch.tx.rows("release_run", **proof, now=batch.now)
+    if released:
         return
     if batch.tx.rows("let_go_cancelled_run", **proof):
         batch.tx.run("hold_conversation", conversation=lease.conversation, until=None)

@@ -7,11 +7,11 @@ from dataclasses import replace
 from amoxi_py.domain.approval import Approval
 from amoxi_py.domain.encoding import clean_text
 from amoxi_py.domain.event import EventType
-from amoxi_py.domain.run import RunStatus
 from amoxi_py.domain.tool_call import CallStatus
 from amoxi_py.errors import Conflict, Forbidden, NotFound
 from amoxi_py.ports.store import CallView, Verdict
 from amoxi_py.stores.sql.batch import Batch
+from amoxi_py.stores.sql.rows import read_status
 from amoxi_py.stores.sql.times import seconds
 from amoxi_py.stores.sql.views import is_approver, load_call_view
 
@@ -22,11 +22,11 @@ def decide(batch: Batch, verdict: Verdict) -> tuple[Approval, CallView]:
     found = load_call_view(batch.tx, verdict.call_id)
     if found is None:
         raise NotFound("approval", verdict.call_id)
-    (run, conversation, status, _, _, _, _, last_seq), view = found
+    (run, conversation, status, ended_seq, _, _, _, _, last_seq), view = found
     approval = _decidable(view, verdict)
     if approval.decision is not None:
         return _recorded(approval, verdict), view
-    if RunStatus(status).final or view.call.status is not CallStatus.OPEN:
+    if read_status(status, ended_seq).final or view.call.status is not CallStatus.OPEN:
         raise Conflict(f"the call {verdict.call_id!r} has ended; nothing is to be decided", code="approval_closed")
     if approval.expired(seconds(batch.now)):
         raise Conflict(f"the approval of {verdict.call_id!r} has expired", code="approval_expired")

@@ -10,12 +10,7 @@ from amoxi_py.stores.sql.cursor import decode_cursor, encode_cursor
 from amoxi_py.stores.sql.rows import load_turns
 from amoxi_py.stores.sql.times import seconds
 from amoxi_py.stores.sql.transaction import Row, Transaction
-from amoxi_py.stores.sql.views import find_run, is_approver, load_call_view, load_run, load_runs
-
-
-def get_run(tx: Transaction, run_id: str, principal: Principal, agent: str | None) -> Run:
-    """Return a principal's run."""
-    return load_run(tx, find_run(tx, run_id, principal, agent))
+from amoxi_py.stores.sql.views import is_approver, load_call_view, load_runs
 
 
 def list_runs(tx: Transaction, principal: Principal, agent: str | None, limit: int, cursor: str | None) -> Page[Run]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from amoxi_py.domain.encoding import clean_text, encode_json
-from amoxi_py.domain.event import EventType
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.run import RunFailure
 from amoxi_py.domain.tool_call import CallStatus
@@ -28,6 +27,7 @@ class Round:
         self._expired: list[Row] = []
         self._without_deltas: list[int] = []
         self._runs: list[Row] = []
+        self._ends: list[Row] = []
         self._ended: set[int] = set()
 
     def add(self, change: Change, *, has_deltas: bool) -> None:
@@ -50,16 +50,16 @@ class Round:
     def finish(self, change: Change, *, tell: bool = True) -> None:
         """Log the events of a change, unless nobody is to be told, and note what becomes of its run."""
         ended_seq = self._log(change) if tell else None
-        if change.end is not None:
-            self._ended.add(change.lease.conversation)
         progress = int(change.message is not None or bool(change.results) or bool(change.steps))
         used = change.usage
         usage = (None, None, None) if used is None else (used.requests, used.input_tokens, used.output_tokens)
+        row = (change.lease.run, change.number, progress, change.model_failures, *usage, self._batch.now)
+        if change.end is None:
+            self._runs.append(row)
+            return
         failure = None if change.failure is None else _failure_json(change.failure)
-        end = (change.end, ended_seq, failure, change.result)
-        self._runs.append(
-            (change.lease.run, change.number, progress, change.model_failures, *usage, self._batch.now, *end)
-        )
+        self._ends.append((*row, change.end, ended_seq, failure, change.result))
+        self._ended.add(change.lease.conversation)
 
     def store_content(self) -> None:
         """Store everything but what becomes of the runs."""
@@ -80,8 +80,10 @@ class Round:
 
     def store_runs(self) -> None:
         """Store what becomes of the runs, and let the next run of a conversation go on where one ended."""
-        self._batch.tx.run_all("update_runs", self._runs)
-        if self._ended:
+        if self._runs:
+            self._batch.tx.run_all("update_runs", self._runs)
+        if self._ends:
+            self._batch.tx.run_all("end_runs", self._ends)
             wakes = [(conversation, self._batch.now) for conversation in self._ended]
             self._batch.tx.run_all("wake_next_runs", wakes)
 
@@ -106,9 +108,6 @@ class Round:
         conversation, run, run_id = lease.conversation, lease.run, lease.run_id
         ended_seq = None
         for event in change.events:
-            data = event.data
-            if event.type is EventType.RUN_FAILED and data is None:
-                data = _failed_data(change)
             seq = log(
                 event.type,
                 conversation=conversation,
@@ -116,26 +115,17 @@ class Round:
                 run_id=run_id,
                 turn=event.turn,
                 n=event.n,
-                data=data,
+                data=event.data,
                 subject=event.subject,
             )
             if event.type.ends_run:
                 ended_seq = seq
-        if change.end is None or ended_seq is not None:
-            return ended_seq
-        if change.end == "completed":
-            return log(EventType.RUN_COMPLETED, conversation=conversation, run=run, run_id=run_id)
-        failed = _failed_data(change)
-        return log(EventType.RUN_FAILED, conversation=conversation, run=run, run_id=run_id, data=failed)
+        return ended_seq
 
 
 def drops_deltas(change: Change) -> bool:
     """Whether a change takes the place of what was streamed."""
     return change.message is not None or change.discard or change.end is not None
-
-
-def _failed_data(change: Change) -> str | None:
-    return None if change.failure is None else f'{{"error":{_failure_json(change.failure)}}}'
 
 
 def _failure_json(failure: RunFailure) -> str:

@@ -12,7 +12,7 @@ from amoxi_py.domain.encoding import decode_json, encode_json
 from amoxi_py.domain.ids import call_id
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal, principal_from_json, principal_to_json
-from amoxi_py.domain.run import Lease, RunRows
+from amoxi_py.domain.run import Lease, RunRows, RunStatus
 from amoxi_py.domain.tool_call import CallStatus, Effect, StepRecord, ToolCall
 from amoxi_py.domain.usage import Usage
 from amoxi_py.stores.sql.times import seconds
@@ -20,6 +20,7 @@ from amoxi_py.stores.sql.transaction import Row, Transaction
 
 _ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _EFFECTS = {effect.value: effect for effect in Effect}
+_RUN_STATUSES = {status.value: status for status in RunStatus}
 _STATUSES = {status.value: status for status in CallStatus}
 
 
@@ -36,6 +37,14 @@ def principal_facts(principal: Principal) -> str:
 def read_principal(id: str, facts: str) -> Principal:
     """Return the principal that was stored with a run."""
     return principal_from_json(id, decode_json(facts))
+
+
+def read_status(status: str, ended_seq: int | None) -> RunStatus:
+    """Return a run's status; a word of a newer version counts as waiting, or as failed once the run has ended."""
+    known = _RUN_STATUSES.get(status)
+    if known is not None:
+        return known
+    return RunStatus.WAITING if ended_seq is None else RunStatus.FAILED
 
 
 def load_messages(tx: Transaction, runs: Iterable[int]) -> dict[int, tuple[Message, ...]]:
@@ -59,13 +68,6 @@ def load_calls(tx: Transaction, turns: Iterable[tuple[int, int]]) -> dict[tuple[
 def load_call(tx: Transaction, run: int, turn: int, n: int) -> ToolCall | None:
     """Load one call."""
     return next((call for call in load_calls(tx, [(run, turn)])[run, turn] if call.n == n), None)
-
-
-def load_subject(tx: Transaction, run: int, turn: int, n: int | None) -> Message | ToolCall | None:
-    """Load what an event points to."""
-    if n is not None:
-        return load_call(tx, run, turn, n)
-    return next(iter(load_turns(tx, [(run, turn)]).get(run, ())), None)
 
 
 def load_leased_runs(tx: Transaction, runs: Iterable[int]) -> dict[int, RunRows]:

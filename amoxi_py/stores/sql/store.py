@@ -25,7 +25,7 @@ from amoxi_py.ports.store import (
     Verdict,
     WorkerKey,
 )
-from amoxi_py.stores.sql import cancel, changes, claim, decide, log, reading
+from amoxi_py.stores.sql import cancel, changes, claim, decide, log, reading, views
 from amoxi_py.stores.sql.batch import Batch
 from amoxi_py.stores.sql.rows import load_leased_runs, load_messages
 from amoxi_py.stores.sql.transaction import Transaction
@@ -98,8 +98,8 @@ class SqlStore(ABC):
         verb = Act(lambda batch: changes.pause(batch, change, until, kinds), after_writes=True)
         return cast(bool, await self._perform(verb))
 
-    async def release(self, lease: Lease) -> None:
-        await self._perform(Act(lambda batch: claim.release(batch, lease), after_writes=True))
+    async def release(self, lease: Lease, *, crashed: bool = False) -> None:
+        await self._perform(Act(lambda batch: claim.release(batch, lease, crashed), after_writes=True))
 
     async def load(self, lease: Lease) -> RunRows:
         def load(tx: Transaction) -> RunRows:
@@ -120,7 +120,7 @@ class SqlStore(ABC):
     # -- reads for the outside
 
     async def get_run(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
-        return await self._read(lambda tx: reading.get_run(tx, run_id, principal, agent))
+        return await self._read(lambda tx: views.get_run(tx, run_id, principal, agent))
 
     async def list_runs(
         self, principal: Principal, agent: str | None = None, *, limit: int = 50, cursor: str | None = None

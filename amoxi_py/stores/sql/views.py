@@ -10,11 +10,11 @@ from amoxi_py.domain.approval import OWNER
 from amoxi_py.domain.encoding import decode_json
 from amoxi_py.domain.ids import call_id, parse_call_id
 from amoxi_py.domain.principal import Principal
-from amoxi_py.domain.run import Run, RunFailure, RunStatus, Waiting
+from amoxi_py.domain.run import Run, RunFailure, Waiting
 from amoxi_py.domain.usage import Usage
 from amoxi_py.errors import NotFound
 from amoxi_py.ports.store import CallView
-from amoxi_py.stores.sql.rows import json_rows, load_call, read_principal
+from amoxi_py.stores.sql.rows import json_rows, load_call, read_principal, read_status
 from amoxi_py.stores.sql.times import seconds
 from amoxi_py.stores.sql.transaction import Row, Transaction
 
@@ -33,18 +33,19 @@ def load_run(tx: Transaction, run: int) -> Run:
     return load_runs(tx, [run])[0]
 
 
+def get_run(tx: Transaction, run_id: str, principal: Principal, agent: str | None) -> Run:
+    """Load what a principal sees of a run of its own; raise `NotFound`."""
+    rows = tx.rows("run_view", id=run_id, principal=principal.id, agent=agent)
+    if not rows:
+        raise NotFound("run", run_id)
+    return _runs(tx, rows)[rows[0][0]]
+
+
 def load_runs(tx: Transaction, runs: Iterable[int]) -> tuple[Run, ...]:
     """Load what readers see of runs, in the order of the keys given."""
     keys = list(runs)
-    rows = {row[0]: row for row in tx.rows("run_views", rows=json_rows(keys))} if keys else {}
-    completed = [key for key, row in rows.items() if row[6] == RunStatus.COMPLETED]
-    undecided = [key for key, row in rows.items() if not RunStatus(row[6]).final]  # others of its calls may run
-    outputs: dict[int, str] = dict(tx.rows("last_texts", rows=json_rows(completed))) if completed else {}
-    approvals: dict[int, list[Row]] = defaultdict(list)
-    if undecided:
-        for approval in tx.rows("open_approvals_of_runs", rows=json_rows(undecided)):
-            approvals[approval[0]].append(approval)
-    return tuple(_run(rows[key], outputs.get(key), approvals[key]) for key in keys if key in rows)
+    loaded = _runs(tx, tx.rows("run_views", rows=json_rows(keys))) if keys else {}
+    return tuple(loaded[key] for key in keys if key in loaded)
 
 
 def load_call_view(tx: Transaction, id: str) -> tuple[Row, CallView] | None:
@@ -57,7 +58,7 @@ def load_call_view(tx: Transaction, id: str) -> tuple[Row, CallView] | None:
     call = load_call(tx, rows[0][0], turn, n)
     if call is None:
         return None
-    _, _, _, agent, conversation_id, principal, facts, _ = rows[0]
+    _, _, _, _, agent, conversation_id, principal, facts, _ = rows[0]
     view = CallView(
         call=call,
         run_id=run_id,
@@ -81,15 +82,24 @@ def is_approver(view: CallView, principal: Principal, allowed: bool) -> bool:
     return allowed
 
 
-def _run(row: Row, output: str | None, approvals: list[Row]) -> Run:
-    _, run_id, agent, conversation_id, principal, facts, status, waits, attempt, *more = row
-    requests, input_tokens, output_tokens, error, result, created_at, updated_at = more
+def _runs(tx: Transaction, rows: list[Row]) -> dict[int, Run]:
+    open_runs = [row[0] for row in rows if not read_status(row[6], row[7]).final]
+    approvals: dict[int, list[Row]] = defaultdict(list)
+    if open_runs:  # a running one may wait for a decision about one call while others of its reply run
+        for approval in tx.rows("open_approvals_of_runs", rows=json_rows(open_runs)):
+            approvals[approval[0]].append(approval)
+    return {row[0]: _run(row, approvals[row[0]]) for row in rows}
+
+
+def _run(row: Row, approvals: list[Row]) -> Run:
+    _, run_id, agent, conversation_id, principal, facts, status, ended_seq, waits, attempt, *more = row
+    requests, input_tokens, output_tokens, error, result, created_at, updated_at, output = more
     return Run(
         id=run_id,
         agent=agent,
         conversation_id=conversation_id,
         principal=read_principal(principal, facts),
-        status=RunStatus(status),
+        status=read_status(status, ended_seq),
         output=output,
         result=result,
         error=None if error is None else _failure(decode_json(error)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import sys
 from collections.abc import Sequence
@@ -66,7 +67,14 @@ def _for_rows(name: str, rows: int, columns: int) -> str:
 
 
 def connect_to_write(file: Path, synchronous: Synchronous) -> sqlite3.Connection:
-    """Open the database for the writer, and make it when it is missing; the caller holds the write lock."""
+    """Open the database for the writer, and make it when it is missing; the caller holds the write lock.
+
+    It is this user's alone, and SQLite gives its log the same rights.
+    """
+    try:
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:  # not opened on purpose: to close it again would drop the locks of this process's readers
+        pass
     connection = sqlite3.connect(
         file, timeout=_BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=_PREPARED
     )

@@ -1,16 +1,23 @@
-"""From a folder to a database that this version can use: damage is found, missing migrations are made."""
+"""From a folder to a database that this version can use: damage is found, missing migrations are made.
+
+A migration only adds: tables, indexes, and columns with a default. So an older version can use what a newer one has
+changed, for as long as both are there: it leaves alone what it does not know, and says so in the log.
+"""
 
 from __future__ import annotations
 
+import logging
 import re
 import sqlite3
 import time
 from importlib import resources
 from pathlib import Path
 
-from amoxi_py.errors import StoreDamaged, StoreUnavailable
+from amoxi_py.errors import StoreDamaged
 from amoxi_py.stores.sqlite.connection import OLDEST_SQLITE, Synchronous, connect_to_write, damaged
 from amoxi_py.stores.sqlite.file_lock import FileLock
+
+log = logging.getLogger("amoxi_py.stores")
 
 _MIGRATION = re.compile(r"(\d{4})_\w+\.sql")
 _MADE = b"The database beside this file was made; programs lock this file while they write.\n"
@@ -25,7 +32,6 @@ def open_database(file: Path, lock: FileLock, synchronous: Synchronous) -> sqlit
 
     Raises:
         StoreDamaged: when the file is no whole database, or SQLite is too old for it.
-        StoreUnavailable: when a newer version has changed the database.
     """
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         oldest = ".".join(map(str, OLDEST_SQLITE))
@@ -81,8 +87,11 @@ def _migrate(file: Path, connection: sqlite3.Connection) -> None:
         known = migrations()
         newer = made - {number for number, _, _ in known}
         if newer:
-            raise StoreUnavailable(
-                f"the store {str(file)!r} was changed by a newer version (migration {max(newer)}); use that version"
+            log.warning(
+                "the store %r was changed by a newer version (migration %d); this one uses what it knows of it, "
+                "go back to the newer one soon",
+                str(file),
+                max(newer),
             )
         for number, name, sql in known:
             if number not in made:

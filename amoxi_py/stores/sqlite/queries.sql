@@ -76,6 +76,12 @@ UPDATE run SET status = 'queued', wake_at = :now, updated_at = :now
 WHERE key = :run AND status = 'running' AND worker = :worker AND fence = :fence
 RETURNING key
 
+-- name: release_crashed_run
+UPDATE run
+SET status = 'queued', wake_at = :wake_at, crashes = crashes + 1, attempt = attempt + 1, updated_at = :now
+WHERE key = :run AND status = 'running' AND worker = :worker AND fence = :fence
+RETURNING key
+
 -- name: let_go_cancelled_run
 UPDATE run SET worker = NULL
 WHERE key = :run AND status = 'cancelled' AND worker = :worker AND fence = :fence + 1
@@ -147,6 +153,12 @@ FROM json_each(:rows) AS j
 CROSS JOIN run AS r ON r.key = j.value
 CROSS JOIN conversation AS c ON c.key = r.conversation
 
+-- name: calls_decided_by_people
+SELECT a.run, a.turn, a.n
+FROM json_each(:rows) AS j
+CROSS JOIN approval AS a ON a.run = j.value ->> 0 AND a.turn = j.value ->> 1 AND a.n = j.value ->> 2
+WHERE a.decision <> 'expire'
+
 -- name: insert_messages
 INSERT INTO message (run, turn, id, text, status, files, created_at) VALUES :rows
 
@@ -194,6 +206,19 @@ DELETE FROM event WHERE key IN (
 )
 
 -- name: update_runs
+WITH j (run, changes, progress, model_failures, requests, input_tokens, output_tokens, now) AS (VALUES :rows)
+UPDATE run
+SET changes = j.changes,
+    crashes = CASE WHEN j.progress THEN 0 ELSE run.crashes END,
+    model_failures = coalesce(j.model_failures, run.model_failures),
+    requests = coalesce(j.requests, run.requests),
+    input_tokens = coalesce(j.input_tokens, run.input_tokens),
+    output_tokens = coalesce(j.output_tokens, run.output_tokens),
+    updated_at = j.now
+FROM j
+WHERE run.key = j.run
+
+-- name: end_runs
 WITH j (run, changes, progress, model_failures, requests, input_tokens, output_tokens, now, status, ended_seq, error,
     result) AS (VALUES :rows)
 UPDATE run
@@ -204,10 +229,10 @@ SET changes = j.changes,
     input_tokens = coalesce(j.input_tokens, run.input_tokens),
     output_tokens = coalesce(j.output_tokens, run.output_tokens),
     updated_at = j.now,
-    status = coalesce(j.status, run.status),
-    ended_seq = coalesce(j.ended_seq, run.ended_seq),
-    error = coalesce(j.error, run.error),
-    result = coalesce(j.result, run.result)
+    status = j.status,
+    ended_seq = j.ended_seq,
+    error = j.error,
+    result = j.result
 FROM j
 WHERE run.key = j.run
 
@@ -230,7 +255,7 @@ UPDATE run SET status = 'waiting', wake_at = :until, waits = :kinds WHERE key = 
 -- ---------------------------------------------------------------- ending a run from outside
 
 -- name: run_to_cancel
-SELECT r.id, r.conversation, r.status, r.worker, c.last_seq, c.held_until
+SELECT r.id, r.conversation, r.status, r.ended_seq, r.worker, c.last_seq, c.held_until
 FROM run AS r JOIN conversation AS c ON c.key = r.conversation WHERE r.key = :run
 
 -- name: deltas
@@ -244,7 +269,7 @@ WHERE key = :run
 -- ---------------------------------------------------------------- deciding
 
 -- name: call_view
-SELECT r.key, r.conversation, r.status, c.agent, c.id, r.principal, r.facts, c.last_seq
+SELECT r.key, r.conversation, r.status, r.ended_seq, c.agent, c.id, r.principal, r.facts, c.last_seq
 FROM run AS r JOIN conversation AS c ON c.key = r.conversation WHERE r.id = :run_id
 
 -- name: decide_approval
@@ -274,8 +299,25 @@ DELETE FROM tool_call WHERE run IN (SELECT key FROM run WHERE conversation = :co
 -- name: erase_messages
 DELETE FROM message WHERE run IN (SELECT key FROM run WHERE conversation = :conversation)
 
+-- name: keep_erased_runs
+INSERT INTO erased_run (run, id, event, erased_at)
+SELECT r.key, r.id, e.key, :now
+FROM run AS r JOIN event AS e ON e.conversation = r.conversation AND e.seq = r.ended_seq
+WHERE r.conversation = :conversation AND r.updated_at > :since
+
 -- name: erase_events
-DELETE FROM event WHERE conversation = :conversation
+DELETE FROM event
+WHERE conversation = :conversation
+    AND NOT EXISTS (SELECT 1 FROM erased_run AS x WHERE x.run = event.run AND x.event = event.key)
+
+-- name: erase_data_of_events
+UPDATE event SET data = NULL WHERE conversation = :conversation AND data IS NOT NULL
+
+-- name: forget_erased_events
+DELETE FROM event WHERE key IN (SELECT event FROM erased_run WHERE erased_at <= :before)
+
+-- name: forget_erased_runs
+DELETE FROM erased_run WHERE erased_at <= :before
 
 -- name: erase_runs
 DELETE FROM run WHERE conversation = :conversation
@@ -329,18 +371,24 @@ SELECT key FROM run WHERE conversation = :conversation AND key < :run ORDER BY k
 SELECT r.key FROM run AS r JOIN conversation AS c ON c.key = r.conversation
 WHERE r.id = :id AND r.principal = :principal AND (:agent IS NULL OR c.agent = :agent)
 
+-- name: run_view
+SELECT r.key, r.id, c.agent, c.id, r.principal, r.facts, r.status, r.ended_seq, r.waits, r.attempt, r.requests,
+    r.input_tokens, r.output_tokens, r.error, r.result, r.created_at, r.updated_at,
+    CASE WHEN r.status = 'completed' THEN
+        (SELECT m.text FROM message AS m WHERE m.run = r.key ORDER BY m.turn DESC LIMIT 1)
+    END
+FROM run AS r JOIN conversation AS c ON c.key = r.conversation
+WHERE r.id = :id AND r.principal = :principal AND (:agent IS NULL OR c.agent = :agent)
+
 -- name: run_views
-SELECT r.key, r.id, c.agent, c.id, r.principal, r.facts, r.status, r.waits, r.attempt, r.requests, r.input_tokens,
-    r.output_tokens, r.error, r.result, r.created_at, r.updated_at
+SELECT r.key, r.id, c.agent, c.id, r.principal, r.facts, r.status, r.ended_seq, r.waits, r.attempt, r.requests,
+    r.input_tokens, r.output_tokens, r.error, r.result, r.created_at, r.updated_at,
+    CASE WHEN r.status = 'completed' THEN
+        (SELECT m.text FROM message AS m WHERE m.run = r.key ORDER BY m.turn DESC LIMIT 1)
+    END
 FROM json_each(:rows) AS j
 CROSS JOIN run AS r ON r.key = j.value
 CROSS JOIN conversation AS c ON c.key = r.conversation
-
--- name: last_texts
-SELECT m.run, m.text
-FROM json_each(:rows) AS j
-CROSS JOIN message AS m ON m.run = j.value
-    AND m.turn = (SELECT max(turn) FROM message WHERE message.run = j.value)
 
 -- name: open_approvals_of_runs
 SELECT a.run, a.turn, a.n, t.tool, t.arguments, a.expires_at
@@ -400,8 +448,11 @@ WHERE e.conversation = :conversation AND e.seq > :after AND e.seq >= r.first_seq
 ORDER BY e.seq LIMIT :limit
 
 -- name: events_since
-SELECT e.key, e.conversation, e.seq, e.run, r.id, e.type, e.turn, e.n, e.data, c.agent, c.id
-FROM event AS e JOIN run AS r ON r.key = e.run JOIN conversation AS c ON c.key = e.conversation
+SELECT e.key, e.conversation, e.seq, e.run, coalesce(r.id, x.id), e.type, e.turn, e.n, e.data, c.agent, c.id
+FROM event AS e
+LEFT JOIN run AS r ON r.key = e.run
+LEFT JOIN conversation AS c ON c.key = e.conversation
+LEFT JOIN erased_run AS x ON r.key IS NULL AND x.run = e.run
 WHERE e.key > :key
 ORDER BY e.key LIMIT :limit
 

@@ -14,7 +14,7 @@ from amoxi_py.domain.event import Event
 from amoxi_py.domain.run import RunRows
 from amoxi_py.errors import StoreUnavailable
 from amoxi_py.ports.clock import Clock, SystemClock
-from amoxi_py.ports.store import EventListener, WorkerKey
+from amoxi_py.ports.store import EventListener, GapListener, WorkerKey
 from amoxi_py.stores.sql import claim
 from amoxi_py.stores.sql.batch import Batch
 from amoxi_py.stores.sql.store import SqlStore
@@ -40,6 +40,7 @@ class SqliteStore(SqlStore):
         self._clock = clock
         self._synchronous = synchronous
         self._listener: EventListener | None = None
+        self._on_gap: GapListener | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._writer: Writer | None = None
         self._gathered: list[tuple[Verb, Caller]] = []
@@ -52,8 +53,9 @@ class SqliteStore(SqlStore):
         """How many transactions this process has made durable."""
         return 0 if self._writer is None else self._writer.commits
 
-    async def open(self, listener: EventListener) -> None:
+    async def open(self, listener: EventListener, on_gap: GapListener | None = None) -> None:
         self._listener = listener
+        self._on_gap = on_gap
         self._loop = asyncio.get_running_loop()
         self._writer = await asyncio.to_thread(self._open)
         self._writer.start()
@@ -68,7 +70,15 @@ class SqliteStore(SqlStore):
             self._locks.hold(worker_id)
         except OSError as error:
             raise store_error(self._file, error) from error
-        return await super().enroll(worker_id, lease_s)
+
+        def enroll_here(batch: Batch) -> WorkerKey:
+            worker = claim.enroll(batch, worker_id, lease_s)
+            self._locks.sweep(batch)
+            return worker
+
+        worker = await self._perform(Act(enroll_here))
+        self._locks.enrolled(worker_id)
+        return cast(WorkerKey, worker)
 
     async def retire(self, worker: WorkerKey) -> None:
         await super().retire(worker)
@@ -110,12 +120,20 @@ class SqliteStore(SqlStore):
 
     def _open(self) -> Writer:
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # people's messages, and the cookies' secret
             self._lock = FileLock(self._folder / "amoxi.lock")
             self._lock.acquire()
             try:
                 connection = open_database(self._file, self._lock, self._synchronous)
-                return Writer(self._file, connection, self._lock, self._clock, self._synchronous, self._deliver)
+                return Writer(
+                    self._file,
+                    connection,
+                    self._lock,
+                    self._clock,
+                    self._synchronous,
+                    self._deliver,
+                    self._deliver_gap,
+                )
             finally:
                 self._lock.release()
         except (sqlite3.Error, OSError) as error:
@@ -139,6 +157,14 @@ class SqliteStore(SqlStore):
             self._loop.call_soon_threadsafe(self._tell, events, settled)
         except RuntimeError:  # the loop is closed: nobody is there to hear
             pass
+
+    def _deliver_gap(self) -> None:
+        assert self._loop is not None
+        if self._on_gap is not None:
+            try:
+                self._loop.call_soon_threadsafe(self._on_gap)
+            except RuntimeError:  # the loop is closed: nobody is there to hear
+                pass
 
     def _tell(self, events: Sequence[Event], settled: Settled) -> None:
         try:

@@ -32,6 +32,9 @@ Deliver = Callable[[Sequence[Event], Settled], None]
 _BATCH = 512
 _LISTEN_EVERY_S = 0.01
 _TAIL_PAGE = 500
+_TAIL_MOST = 5000
+_FREE_PAGES_KEPT = 1000
+_FREE_PAGES_AT_ONCE = 200
 _CHECKPOINT_BYTES = 8 * 1024 * 1024
 _CHECKPOINT_WAIT_MS = 100
 _BUSY_MS = 30_000
@@ -41,7 +44,8 @@ class Writer:
     """Takes verbs from a queue and makes them durable.
 
     `deliver` is called from the thread with the events of each transaction, and the answers of callers on the loop;
-    callers in threads get theirs at once, whatever the loop does.
+    callers in threads get theirs at once, whatever the loop does. `deliver_gap` is called, in the same order, when so
+    much of others was not told yet that it never will be.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class Writer:
         clock: Clock,
         synchronous: Synchronous,
         deliver: Deliver,
+        deliver_gap: Callable[[], None],
     ) -> None:
         self._file = file
         self._log_file = file.with_name(file.name + "-wal")
@@ -60,12 +65,14 @@ class Writer:
         self._lease_clock = LeaseClock(clock)
         self._synchronous = synchronous
         self._deliver = deliver
+        self._deliver_gap = deliver_gap
         self._queue: SimpleQueue[list[tuple[Verb, Caller]] | None] = SimpleQueue()
         self.commits = 0
         self._told: list[Event] = []
         self._checkpoint_at = _CHECKPOINT_BYTES
+        self._space_looked_at = 0
         self._use(connection)
-        self._last_event: int = self._tx.rows("last_event_key")[0][0]
+        self._last_event = self._last_event_key()
         self._thread = threading.Thread(target=self._work, name="amoxi-store", daemon=True)
 
     def start(self) -> None:
@@ -91,6 +98,7 @@ class Writer:
                     self._perform(waiting)
                 elif more:
                     self._listen()
+                    self._give_space_back()
             except Exception:  # noqa: BLE001 - nobody waits for this; the next transaction tells its callers
                 self._behind = True
             if not more:
@@ -129,16 +137,32 @@ class Writer:
             return error
 
     def _transact(self, verbs: list[Verb]) -> list[Answer]:
+        answers = self._transact_now(verbs, patient=True)
+        if answers is None:
+            self._listen()
+            answers = self._transact_now(verbs, patient=False)
+        assert answers is not None
+        return answers
+
+    def _transact_now(self, verbs: list[Verb], *, patient: bool) -> list[Answer] | None:
+        """Do verbs in one transaction, after what others committed has been read.
+
+        A patient one does nothing when that is long, so that it can be read where it keeps nobody from writing.
+        """
         self._lock.acquire()  # not SQLite's busy handler: that one sleeps, and is not fair
         try:
             self._connection.execute("BEGIN IMMEDIATE")
-            self._read_others()
+            more = self._last_event_key() != self._last_event and self._read_page()
+            if more and patient:
+                self._connection.execute("ROLLBACK")
+                return None
+            while more:
+                more = self._read_page()
             batch = Batch(self._tx, millis(self._clock.now()), self._lease_clock.now())
             answers = perform(batch, verbs)
-            last_event = self._tx.rows("last_event_key")[0][0] if batch.told else self._last_event
             self._connection.execute("COMMIT")
             self.commits += 1
-            self._last_event = last_event
+            self._last_event += len(batch.told)  # keys are given one after the other
             self._told.extend(batch.told)
             self._checkpoint()
         except BaseException:
@@ -178,6 +202,23 @@ class Writer:
             busy, size = 1, self._checkpoint_at
         self._checkpoint_at = 2 * size if busy else _CHECKPOINT_BYTES  # a long reader is in the way: not each time
 
+    def _give_space_back(self) -> None:
+        """Cut some free pages off the file when there are many, such as after an erasure."""
+        if self.commits == self._space_looked_at:
+            return
+        looked_at, self._space_looked_at = self._space_looked_at, self.commits
+        (free,) = self._connection.execute("PRAGMA freelist_count").fetchone()
+        if free <= _FREE_PAGES_KEPT:
+            return
+        if self._lock.try_acquire():
+            try:
+                # `execute` would stop after the first page, because this statement has rows but no columns
+                self._connection.executescript(f"PRAGMA incremental_vacuum({_FREE_PAGES_AT_ONCE})")
+                self._checkpoint()
+            finally:
+                self._lock.release()
+        self._space_looked_at = looked_at  # go on at the next quiet moment
+
     def _roll_back(self) -> None:
         """Undo; what landed all the same is read back as if another process had written it."""
         self._behind = True
@@ -204,31 +245,37 @@ class Writer:
     # -- what others committed
 
     def _listen(self) -> None:
-        if not self._behind and self._data_version() == self._version:
-            return
-        self._connection.execute("BEGIN")
-        try:
-            self._read_others()
-        finally:
-            self._connection.execute("COMMIT")
-        self._tell([], [])
+        """Tell what others committed, page by page."""
+        more = self._behind or self._data_version() != self._version
+        while more:
+            try:
+                self._connection.execute("BEGIN")
+                more = self._read_page()
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._roll_back()
+                raise
+            self._tell([], [])
 
-    def _read_others(self) -> None:
-        """Read events that this process has not told yet; inside a transaction."""
+    def _read_page(self) -> bool:
+        """Read some events that this process has not told yet, inside a transaction; return whether there are more."""
         version = self._data_version()
-        if version == self._version and not self._behind:
-            return
-        key = self._last_event
-        while True:
-            rows = self._tx.rows("events_since", key=key, limit=_TAIL_PAGE)
-            self._told.extend(read_events(self._tx, rows))
-            if rows:
-                key = rows[-1][0]
-            if len(rows) < _TAIL_PAGE:
-                break
-        self._last_event = key
+        last = self._last_event_key()
+        if last - self._last_event > _TAIL_MOST:
+            self._tell([], [])
+            self._deliver_gap()
+            self._last_event = last
+        rows = self._tx.rows("events_since", key=self._last_event, limit=_TAIL_PAGE)
+        self._told.extend(read_events(self._tx, rows))
+        if rows:
+            self._last_event = rows[-1][0]
+        self._behind = len(rows) == _TAIL_PAGE
         self._version = version
-        self._behind = False
+        return self._behind
+
+    def _last_event_key(self) -> int:
+        key: int = self._tx.rows("last_event_key")[0][0]
+        return key
 
     def _data_version(self) -> int:
         version: int = self._connection.execute("PRAGMA data_version").fetchone()[0]

@@ -5,7 +5,7 @@ The types are for mypy and for OpenAPI; nothing is validated on the way out.
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Any, Literal, NotRequired, cast
 
 from starlette.responses import Response
 from typing_extensions import TypedDict  # pydantic takes this one before Python 3.12
@@ -127,6 +127,7 @@ class CallJson(TypedDict):
     arguments: dict[str, Any]
     status: Literal["open", "waiting", "started", "done", "failed", "declined", "stopped", "unknown"]
     result: Any
+    edited_arguments: NotRequired[dict[str, Any]]
 
 
 class MessageJson(TypedDict):

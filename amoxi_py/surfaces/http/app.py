@@ -15,8 +15,10 @@ from starlette.responses import Response
 from amoxi_py.surfaces.http.agents import AgentRoutes
 from amoxi_py.surfaces.http.approvals import ApprovalRoutes
 from amoxi_py.surfaces.http.conversations import ConversationRoutes
+from amoxi_py.surfaces.http.docs_page import add_docs_page
 from amoxi_py.surfaces.http.door import Door
 from amoxi_py.surfaces.http.health import HealthRoutes
+from amoxi_py.surfaces.http.host_check import HostCheck
 from amoxi_py.surfaces.http.problems import problem_of
 from amoxi_py.surfaces.http.runs import RunRoutes
 
@@ -37,10 +39,12 @@ def build_http(door: Door, *, title: str = "amoxi_py", version: str = "0", lifes
         lifespan=lifespan,
         redirect_slashes=False,
         openapi_url=f"{prefix}/openapi.json" if door.settings.docs else None,
-        docs_url=f"{prefix}/docs" if door.settings.docs else None,
+        docs_url=None,
         redoc_url=None,
     )
     add_routes(door, app.router)
+    if door.settings.docs:
+        add_docs_page(app, prefix)
     for kind in (HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _answer)
     if door.settings.cors_origins:
@@ -52,6 +56,7 @@ def build_http(door: Door, *, title: str = "amoxi_py", version: str = "0", lifes
             allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID"],
             expose_headers=["Location", "Retry-After"],
         )
+    app.add_middleware(HostCheck, settings=door.settings)
     return app
 
 

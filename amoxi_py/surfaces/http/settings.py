@@ -22,6 +22,7 @@ class HttpSettings:
         authenticate: The app's own sign-in, asked when no caller's token was given; None when it has none.
         anonymous: Whether everybody else is a visitor, known by a signed cookie.
         prefix: Comes before every path, such as `/ai`; empty for none.
+        host: Where the server listens, or None when that is not known.
         public_url: Where people find this server, when a proxy is in front of it.
         cors_origins: Foreign pages that may call with the visitor's cookie.
         docs: Whether `/openapi.json` and `/docs` exist.
@@ -33,6 +34,7 @@ class HttpSettings:
     authenticate: Authenticate | None = None
     anonymous: bool = False
     prefix: str = ""
+    host: str | None = None
     public_url: str | None = None
     cors_origins: tuple[str, ...] = ()
     docs: bool = False

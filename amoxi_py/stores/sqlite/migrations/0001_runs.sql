@@ -123,6 +123,16 @@ CREATE TABLE event (
 
 CREATE INDEX event_delta ON event (run) WHERE type = 4;
 
+-- What is left of an erased run for a few minutes: its terminal event, so that other processes hear that it ended.
+CREATE TABLE erased_run (
+    run INTEGER PRIMARY KEY,
+    id TEXT NOT NULL,
+    event INTEGER NOT NULL,
+    erased_at INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX erased_run_age ON erased_run (erased_at);
+
 CREATE TABLE idempotency_key (
     key INTEGER PRIMARY KEY AUTOINCREMENT,
     principal TEXT NOT NULL,

@@ -1,0 +1,101 @@
+"""What is left of an erased conversation: for minutes that its runs ended, then nothing, and no text at any time."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amoxi_py.domain.event import EventType, NewEvent
+from amoxi_py.domain.principal import Principal
+from amoxi_py.ports.store import Change, Submission
+from amoxi_py.stores.sqlite.store import SqliteStore
+
+pytestmark = pytest.mark.anyio
+ANN = Principal(id="user:ann")
+KEPT_AS_NUMBERS = ["event", "erased_run", "worker", "migration", "sqlite_sequence"]
+
+
+class Later:
+    """The time, some seconds ahead."""
+
+    ahead = 0.0
+
+    def now(self) -> float:
+        return time.time() + self.ahead
+
+    def running(self) -> float:
+        return time.monotonic() + self.ahead
+
+
+def rows(folder: Path, sql: str) -> list[Any]:
+    database = sqlite3.connect(folder / "amoxi.db")
+    try:
+        return database.execute(sql).fetchall()
+    finally:
+        database.close()
+
+
+async def test_nothing_personal_stays_and_after_minutes_nothing_at_all(
+    tmp_path: Path, submission: Callable[..., Submission]
+) -> None:
+    clock = Later()
+    store = SqliteStore(tmp_path, clock=clock)
+    await store.open(lambda events: None)
+    run = (await store.submit(submission("the private sentence"))).run
+    failed = await store.submit(submission(claim_by=await store.enroll("worker_0", 1.0)))
+    assert failed.rows is not None
+    event = NewEvent(type=EventType.RUN_FAILED, data='{"error":{"message":"the private sentence"}}')
+    await store.write(Change(lease=failed.rows.lease, number=1, end="failed", events=(event,)))
+    await store.erase(run.conversation_id, ANN)
+    await store.erase(failed.run.conversation_id, ANN)
+    assert rows(tmp_path, "SELECT type, turn, n, data FROM event") == [(14, None, None, None), (15, None, None, None)]
+    tables = [name for (name,) in rows(tmp_path, "SELECT name FROM sqlite_schema WHERE type = 'table'")]
+    left = [name for name in tables if rows(tmp_path, f"SELECT 1 FROM {name}") and name not in KEPT_AS_NUMBERS]
+    assert left == []
+    clock.ahead = 301.0
+    await store.erase((await store.submit(submission())).run.conversation_id, ANN)
+    assert run.id not in [run_id for (run_id,) in rows(tmp_path, "SELECT id FROM erased_run")]
+    assert len(rows(tmp_path, "SELECT 1 FROM event")) == 1
+    clock.ahead = 602.0
+    await store.enroll("worker_1", 30.0)
+    assert rows(tmp_path, "SELECT 1 FROM erased_run UNION ALL SELECT 1 FROM event") == []
+    await store.close()
+    assert b"private sentence" not in (tmp_path / "amoxi.db").read_bytes()
+
+
+async def test_a_run_that_ended_long_before_leaves_nothing(
+    tmp_path: Path, submission: Callable[..., Submission]
+) -> None:
+    clock = Later()
+    store = SqliteStore(tmp_path, clock=clock)
+    await store.open(lambda events: None)
+    run = (await store.submit(submission())).run
+    await store.cancel(run.id, ANN)
+    clock.ahead = 301.0
+    await store.erase(run.conversation_id, ANN)
+    assert rows(tmp_path, "SELECT 1 FROM erased_run UNION ALL SELECT 1 FROM event") == []
+    await store.close()
+
+
+async def test_a_big_erasure_gives_its_space_back_while_the_store_is_open(
+    tmp_path: Path, submission: Callable[..., Submission]
+) -> None:
+    store = SqliteStore(tmp_path, synchronous="OFF")
+    await store.open(lambda events: None)
+    big = [(await store.submit(submission("x" * 1_000_000))).run for _ in range(20)]
+    await store.submit(submission("keep me"))
+    for run in big:
+        await store.erase(run.conversation_id, ANN)
+    deadline = time.monotonic() + 20
+    while rows(tmp_path, "PRAGMA page_count")[0][0] > 1200 and time.monotonic() < deadline:
+        await asyncio.sleep(0.02)
+    assert rows(tmp_path, "PRAGMA page_count")[0][0] <= 1200
+    assert len((await store.list_runs(ANN)).items) == 1
+    await store.close()
+    assert rows(tmp_path, "PRAGMA integrity_check") == [("ok",)]

@@ -1,0 +1,79 @@
+"""Lock files of workers: one for each worker that lives, none for those that are gone."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from amoxi_py.errors import LeaseLost
+from amoxi_py.ports.store import Submission
+from amoxi_py.stores.sqlite.file_lock import FileLock
+from amoxi_py.stores.sqlite.store import SqliteStore
+
+pytestmark = pytest.mark.anyio
+
+
+class Later:
+    """The time, some seconds ahead."""
+
+    ahead = 0.0
+
+    def now(self) -> float:
+        return time.time() + self.ahead
+
+    def running(self) -> float:
+        return time.monotonic() + self.ahead
+
+
+def lock_files(folder: Path) -> set[str]:
+    return {file.name for file in (folder / "workers").iterdir()}
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else 0
+
+
+async def test_a_process_that_lost_its_lease_again_and_again_holds_one_file(
+    tmp_path: Path, submission: Callable[..., Submission]
+) -> None:
+    clock = Later()
+    store = SqliteStore(tmp_path, clock=clock)
+    await store.open(lambda events: None)
+    worker = await store.enroll("worker_0", 5.0)
+    await store.submit(submission(claim_by=worker))
+    opened = open_files()
+    for number in range(1, 6):
+        clock.ahead += 6.0
+        with pytest.raises(LeaseLost):
+            store.renew(worker, 5.0)
+        worker = await store.enroll(f"worker_{number}", 5.0)
+        assert f"worker_{number - 1}.lock" in lock_files(tmp_path)
+        assert len(await store.claim(worker, 1, 10)) == 1
+    last = await store.enroll("worker_last", 5.0)
+    assert lock_files(tmp_path) == {"worker_5.lock", "worker_last.lock"}
+    assert open_files() <= opened + 1
+    await store.retire(worker)
+    await store.retire(last)
+    assert lock_files(tmp_path) == set()
+    await store.close()
+
+
+async def test_files_that_dead_processes_left_are_removed_and_held_or_new_ones_are_not(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    await store.open(lambda events: None)
+    first = await store.enroll("worker_1", 30.0)
+    for name in ("old", "held", "new"):
+        (tmp_path / "workers" / f"{name}.lock").touch()
+        if name != "new":
+            os.utime(tmp_path / "workers" / f"{name}.lock", (1_700_000_000, 1_700_000_000))
+    held = FileLock(tmp_path / "workers" / "held.lock")
+    held.acquire()
+    await store.enroll("worker_2", 30.0)
+    assert lock_files(tmp_path) == {"worker_1.lock", "worker_2.lock", "held.lock", "new.lock"}
+    held.close()
+    await store.retire(first)
+    await store.close()
