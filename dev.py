@@ -48,7 +48,7 @@ def install(extras: str) -> None:
         return
     if not PYTHON.exists():
         make_venv()
-    print("installing the project and what it needs into .venv (a minute or two) ...", flush=True)
+    print("installing into .venv; this takes a minute or two, and warnings of pip can be ignored ...", flush=True)
     for old in VENV.glob("installed*"):
         old.unlink()
     if call("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-e", f".{extras}"):

@@ -43,17 +43,20 @@ def _way_to_kill() -> str:
     """Say how all processes end at once as in a power cut; what started this one (make, uv) is of the same group."""
     if sys.platform == "win32":
         return f"to kill it in the middle of its work: taskkill /F /T /PID {os.getpid()}"
-    return f"to kill it in the middle of its work: kill -9 -- -{os.getpgrp()}"
+    return f"to kill it in the middle of its work: kill -9 -{os.getpgrp()}"
 
 
 def _changes(settings: Settings) -> Iterator[bool]:
     """Say again and again, about four times a second, whether a file of the app or of its settings was saved."""
-    from watchfiles import watch
+    from watchfiles import DefaultFilter, PythonFilter, watch
 
     package = settings.folder / settings.app.package.split(".")[0]
+    is_package = package.is_dir()  # else it may be one module, and what else is in the folder may be a log of this
     before = _settings_files(settings.folder)
     for changed in watch(
-        package if package.is_dir() else settings.folder,
+        package if is_package else settings.folder,
+        watch_filter=DefaultFilter() if is_package else PythonFilter(),
+        recursive=is_package,
         yield_on_timeout=True,
         rust_timeout=250,
         step=50,

@@ -129,7 +129,8 @@ class RunRows:
     `messages` are the run's own with their calls, in order. `steps` holds, by (turn, n) of a call, its records.
     `partial` is the id of a reply that was being streamed when the last worker stopped. `model_failures` counts
     failed model requests since the last reply. `crashes` counts takeovers since the last new checkpoint.
-    `changes` is the number of the last change written under the present lease.
+    `changes` is the number of the last change written under the present lease. `instructions` are what the agent's
+    method said, when it was asked.
     """
 
     lease: Lease
@@ -144,3 +145,4 @@ class RunRows:
     messages: tuple[Message, ...] = ()
     steps: dict[tuple[int, int], tuple[StepRecord, ...]]
     partial: str | None = None
+    instructions: str | None = None

@@ -58,7 +58,7 @@ class Engine:
             StoreDamaged: the store cannot be used; the message names it and the way out.
             StoreUnavailable: the store cannot be reached.
         """
-        await self._store.open(self._hub.publish)
+        await self._store.open(self._hub.publish, self._hub.miss)
         self._open = True
         if not self.settings.worker:
             return
@@ -195,16 +195,21 @@ class Engine:
 
     async def wait(self, run_id: str, principal: Principal, *, agent: str | None = None, timeout: float) -> Run:
         """Return the run when it has ended, or as it is after `timeout` seconds; raise `NotFound`."""
-        ended = self._hub.end_of(run_id)
-        try:
-            if self._worker is None or not self._worker.executes(run_id, principal, agent):
-                run = await self.get_run(run_id, principal, agent)
-                if run.status.final:
-                    return run
-            await asyncio.wait((ended,), timeout=timeout)
-        finally:
-            self._hub.forget_end(run_id, ended)
-        return await self.get_run(run_id, principal, agent)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout
+        while True:
+            ended = self._hub.end_of(run_id)
+            try:
+                if self._worker is None or not self._worker.executes(run_id, principal, agent):
+                    run = await self.get_run(run_id, principal, agent)
+                    if run.status.final or loop.time() >= until:
+                        return run
+                await asyncio.wait((ended,), timeout=max(until - loop.time(), 0.0))
+            finally:
+                self._hub.forget_end(run_id, ended)
+            run = await self.get_run(run_id, principal, agent)
+            if run.status.final or loop.time() >= until:
+                return run
 
     async def get_run(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
         """Return the principal's run; raise `NotFound`."""

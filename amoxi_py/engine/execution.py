@@ -87,6 +87,7 @@ class RunExecution:
         self.lease = rows.lease
         self.lingering: set[asyncio.Future[Any]] = set()
         self._task: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
         self._ended = False
         self._decided = False
         self._parts = parts
@@ -94,7 +95,8 @@ class RunExecution:
         self._rows = rows
         self._messages = list(rows.messages)
         self._history = history
-        self._instructions: str | None = None
+        self._instructions = rows.instructions
+        self._new_instructions: str | None = None
         self._usage = rows.usage
         self._model_failures = rows.model_failures
         self._crashes = rows.crashes
@@ -150,7 +152,10 @@ class RunExecution:
         rows = self._rows
         return not self._ended and rows.principal.id == principal.id and agent in (None, rows.agent)
 
-    def _watch(self, event: Event) -> None:
+    def _watch(self, event: Event | None) -> None:
+        if event is None:
+            self._checking = asyncio.get_running_loop().create_task(self._check_lease())
+            return
         self._ended = self._ended or event.type.ends_run
         if event.type is EventType.APPROVAL_DECIDED:
             self._decided = True
@@ -158,6 +163,17 @@ class RunExecution:
                 self._batch.decided()
         elif event.type is EventType.RUN_CANCELLED:
             self.interrupt()
+
+    async def _check_lease(self) -> None:
+        """Find out what was missed: a decision, or the end of the run."""
+        try:
+            await self._journal.persist(lambda: self._parts.store.load(self.lease))
+        except LeaseLost:
+            self.interrupt()
+            return
+        self._decided = True
+        if self._batch is not None:
+            self._batch.decided()
 
     async def _execute(self) -> None:
         agent = self._parts.catalog.agents.get(self._rows.agent)
@@ -236,12 +252,14 @@ class RunExecution:
             usage=self._usage,
             model_failures=0 if self._model_failures else None,
             end="completed" if ended else None,
+            instructions=self._new_instructions,
             events=tuple(_reply_events(message, ended=ended)),
         )
         self._fresh = frozenset((call.turn, call.n) for call in message.calls if call.status is CallStatus.STARTED)
         await self._journal.write(change)
         self._messages.append(message)
         self._crashes = self._model_failures = 0
+        self._new_instructions = None
         return ended
 
     async def _reply(self, play: _Play, deltas: Deltas) -> Reply:
@@ -249,7 +267,7 @@ class RunExecution:
         if self._history is None:
             self._history = await self._journal.persist(lambda: self._parts.store.history(self.lease))
         if self._instructions is None:
-            self._instructions = clean_text(await self._ask_instructions(agent))
+            self._instructions = await self._ask_instructions(agent)
         request = ModelRequest(
             instructions=self._instructions,
             messages=model_messages((*self._history, *self._messages)),
@@ -266,7 +284,8 @@ class RunExecution:
         if isinstance(agent.instructions, str):
             return agent.instructions
         try:
-            return await agent.instructions(self._parts.instances, self._context)
+            self._new_instructions = clean_text(await agent.instructions(self._parts.instances, self._context))
+            return self._new_instructions
         except BaseException as error:
             if cancelled_from_outside(error):
                 raise

@@ -15,7 +15,8 @@ _WAKES = frozenset({EventType.RUN_QUEUED, EventType.APPROVAL_DECIDED})
 
 _HEARD_LATE = frozenset({EventType.RUN_CANCELLED, EventType.APPROVAL_DECIDED})
 
-Watcher = Callable[[Event], None]
+Watcher = Callable[[Event | None], None]
+"""Hears the events of a run; None says that some may have been missed."""
 
 
 class Follower:
@@ -29,10 +30,18 @@ class Follower:
     def push(self, event: Event) -> None:
         """Keep an event for the reader."""
         if len(self._events) >= _BUFFERED:
-            self._events.clear()
-            self.overflowed = True
+            self.overflow()
         if not self.overflowed:
             self._events.append(event)
+        self._tell()
+
+    def overflow(self) -> None:
+        """Send the reader back to the log."""
+        self._events.clear()
+        self.overflowed = True
+        self._tell()
+
+    def _tell(self) -> None:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
@@ -80,6 +89,19 @@ class Hub:
                         waiter.set_result(None)
         if due and (self._queued or any(event.type is EventType.APPROVAL_DECIDED for event in events)):
             self.on_due()
+
+    def miss(self) -> None:
+        """Tell everybody that events were passed over: what they wait for may have come."""
+        for followers in self._followers.values():
+            for follower in followers:
+                follower.overflow()
+        for watcher in tuple(self._watchers.values()):
+            watcher(None)
+        ends, self._ends = self._ends, {}
+        for waiter in [waiter for waiters in ends.values() for waiter in waiters]:
+            if not waiter.done():
+                waiter.set_result(None)
+        self.on_due()
 
     def follow(self, conversation: int) -> Follower:
         """Begin to keep the events of a conversation."""

@@ -110,6 +110,7 @@ class Change:
         discard: Drop the stored deltas of the run (a new try follows, or a new worker).
         usage: The run's whole usage so far, or None for no change.
         model_failures: Failed model requests since the last reply, or None for no change.
+        instructions: What the agent's method said for this run, to be kept for later turns, or None for no change.
         end: `completed` or `failed`, or None; its terminal event is the last of `events`.
         failure: Why it failed.
         result: The structured result, JSON text.
@@ -127,6 +128,7 @@ class Change:
     discard: bool = False
     usage: Usage | None = None
     model_failures: int | None = None
+    instructions: str | None = None
     end: Literal["completed", "failed"] | None = None
     failure: RunFailure | None = None
     result: str | None = None

@@ -13,7 +13,7 @@ from amoxi_py import ToolContext, singleton, tool
 from .orders import OrderId, Orders
 
 LEDGER = Path("data/refunds.log")
-RECEIPT_SECONDS = 4.0
+RECEIPT_SECONDS = float(os.environ.get("RECEIPT_SECONDS", "4"))
 
 
 class Refund(BaseModel):

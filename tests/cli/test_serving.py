@@ -122,6 +122,7 @@ def test_what_dev_says_of_killing_it_kills_all_of_it_also_when_another_program_s
     finally:
         if make.poll() is None:
             os.killpg(make.pid, signal.SIGKILL)
+            make.wait(10)
 
 
 def test_dev_starts_again_on_a_save_and_survives_a_bad_one(serve: Any, app_folder: Any) -> None:

@@ -179,9 +179,17 @@ def test_a_proxy_without_a_server_behind_it_loses_no_conversation(serve: Any, fo
     say(page, "Where is order A-1001?")
     expect(page.locator(".assistant")).to_have_count(1)
     conversation = conversation_of(page)
-    page.route(f"**{AGENT}/conversations/**", lambda route: route.fulfill(status=502, body="Bad Gateway"))
+    refused: list[str] = []
+
+    def refuse(route: Route) -> None:
+        refused.append(route.request.resource_type)
+        status = 404 if len(refused) % 2 else 502  # a proxy's own 404 tells nothing of the conversation
+        route.fulfill(status=status, body="<html>no server</html>", content_type="text/html")
+
+    page.route(f"**{AGENT}/conversations/**", refuse)
     page.reload()
     expect(page.get_by_role("status")).to_have_text("Connection lost, trying again...")
+    wait_until(lambda: refused.count("eventsource") >= 3 and refused.count("fetch") >= 2, page)
     page.unroute_all()
     expect(page.locator(".assistant")).to_have_count(1)
     expect(page.get_by_role("status")).to_have_text("")

@@ -27,6 +27,7 @@ class Round:
         self._expired: list[Row] = []
         self._without_deltas: list[int] = []
         self._runs: list[Row] = []
+        self._instructions: list[Row] = []
         self._ends: list[Row] = []
         self._ended: set[int] = set()
 
@@ -53,6 +54,8 @@ class Round:
         progress = int(change.message is not None or bool(change.results) or bool(change.steps))
         used = change.usage
         usage = (None, None, None) if used is None else (used.requests, used.input_tokens, used.output_tokens)
+        if change.instructions is not None:
+            self._instructions.append((change.lease.run, change.instructions))
         row = (change.lease.run, change.number, progress, change.model_failures, *usage, self._batch.now)
         if change.end is None:
             self._runs.append(row)
@@ -82,6 +85,8 @@ class Round:
         """Store what becomes of the runs, and let the next run of a conversation go on where one ended."""
         if self._runs:
             self._batch.tx.run_all("update_runs", self._runs)
+        if self._instructions:
+            self._batch.tx.run_all("keep_instructions", self._instructions)
         if self._ends:
             self._batch.tx.run_all("end_runs", self._ends)
             wakes = [(conversation, self._batch.now) for conversation in self._ended]

@@ -95,7 +95,7 @@ def _leased_run(
     partial: str | None,
 ) -> RunRows:
     run, run_id, conversation, worker, fence, agent, conversation_id, principal, facts, attempt, crashes, *more = row
-    changes, model_failures, requests, input_tokens, output_tokens, _ = more
+    changes, model_failures, requests, input_tokens, output_tokens, instructions, _ = more
     return RunRows(
         lease=Lease(run_id=run_id, run=run, conversation=conversation, worker=worker, fence=fence),
         agent=agent,
@@ -109,6 +109,7 @@ def _leased_run(
         messages=messages,
         steps=steps,
         partial=partial,
+        instructions=instructions,
     )
 
 

@@ -63,7 +63,7 @@ WHERE key IN (SELECT value FROM json_each(:rows))
 
 -- name: leased_runs
 SELECT r.key, r.id, r.conversation, r.worker, r.fence, c.agent, c.id, r.principal, r.facts, r.attempt, r.crashes,
-    r.changes, r.model_failures, r.requests, r.input_tokens, r.output_tokens, c.last_seq
+    r.changes, r.model_failures, r.requests, r.input_tokens, r.output_tokens, r.instructions, c.last_seq
 FROM json_each(:rows) AS j
 CROSS JOIN run AS r ON r.key = j.value
 CROSS JOIN conversation AS c ON c.key = r.conversation
@@ -217,6 +217,10 @@ SET changes = j.changes,
     updated_at = j.now
 FROM j
 WHERE run.key = j.run
+
+-- name: keep_instructions
+WITH j (run, instructions) AS (VALUES :rows)
+UPDATE run SET instructions = j.instructions FROM j WHERE run.key = j.run
 
 -- name: end_runs
 WITH j (run, changes, progress, model_failures, requests, input_tokens, output_tokens, now, status, ended_seq, error,

@@ -47,6 +47,7 @@ CREATE TABLE run (
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,
     parent_call TEXT,
+    instructions TEXT,                    -- what the agent's method said for this run
     error TEXT,
     result TEXT
 ) STRICT;
