@@ -40,6 +40,8 @@ from amoxi_py.ports.store import Change, Store
 log = logging.getLogger("amoxi_py.runs")
 
 _LONGEST_WAIT_IN_PLACE = 2.0
+_MODEL_SILENT = "the model could not answer; please try again later"
+_FAILURE_TEXTS = {"instructions_failed": "the agent could not be started"}
 _LATE_DECISION = 1.0
 """An approval is taken for expired this much later than decisions are refused: one made just in time is seen first."""
 
@@ -303,7 +305,7 @@ class RunExecution:
             pause = retry_delay(policy, self._model_failures, chance=chance, asked=error.retry_after)
         parts = _discarding(partial) if partial is not None else {}
         if pause is None:
-            failure = RunFailure(code=error.code, message="the model could not answer; please try again later")
+            failure = RunFailure(code=error.code, message=_FAILURE_TEXTS.get(error.code, _MODEL_SILENT))
             await self._end(failure, **parts)
             return True
         change = self._journal.change(model_failures=self._model_failures, **parts)
