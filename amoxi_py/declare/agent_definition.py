@@ -17,6 +17,7 @@ from amoxi_py.declare.docstring import first_paragraph
 from amoxi_py.declare.marks import option_names
 from amoxi_py.declare.mistakes import Mistakes
 from amoxi_py.declare.tool_definition import check_flag
+from amoxi_py.domain.encoding import clean_text
 
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -66,8 +67,8 @@ def define_agent(
         )
     _check_options(mark, where, mistakes)
     _check_model(mark.model, where, mistakes, what_is_wrong)
-    docstring = inspect.cleandoc(cls.__doc__ or "").strip()
-    described = mark.description if isinstance(mark.description, str) else ""
+    docstring = inspect.cleandoc(clean_text(cls.__doc__ or "")).strip()
+    described = clean_text(mark.description) if isinstance(mark.description, str) else ""
     return AgentDefinition(
         name=name,
         description=described or first_paragraph(docstring),

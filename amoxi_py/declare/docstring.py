@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from docstring_parser import Docstring, ParseError, google, numpydoc, rest
 
+from amoxi_py.domain.encoding import clean_text
+
 _SECTIONS = "Args|Arguments|Parameters|Params|Keyword Args|Keyword Arguments|Other Parameters"
 _OTHER_SECTIONS = (
     "Returns|Return|Yields|Yield|Raises|Raise|Exceptions|Except|Attributes|Example|Examples|Receives|Warns"
@@ -44,7 +46,7 @@ class Texts:
 
 def read_docstring(docstring: str | None) -> Texts:
     """Read Google, NumPy or reST style; sections about anything but parameters are left out of the texts."""
-    text = _title_first("\n".join(line.rstrip() for line in inspect.cleandoc(docstring or "").splitlines()))
+    text = _title_first("\n".join(line.rstrip() for line in inspect.cleandoc(clean_text(docstring or "")).splitlines()))
     if not text:
         return Texts(parameters={})
     try:

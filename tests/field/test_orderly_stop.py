@@ -224,13 +224,14 @@ def test_messages_during_a_stop_are_refused_or_kept_for_later_and_never_begun(
     folder = field_app(APP)
     folder.open_gate("short")
     server = start(folder, env=ENV)
+    door = client(start(folder, env={**ENV, "AI_RUNS_WORKER": "false"}))
     api = client(server)
     runs = begin(api, folder, until, ("long",))
     with api.follow(f"/runs/{runs['long']['id']}/events") as events:
         next(events)
         server.process.terminate()
         assert "run.completed" not in [event.type for event in events]  # its end says that the stop has begun
-    accepted: list[str] = []
+    accepted = [door.submit("stopper", "short")["id"]]  # by a server that executes nothing
     answers: list[int] = []
 
     def closed() -> bool:

@@ -210,7 +210,8 @@ def result_told(model: Any, run: dict[str, Any], api: Any) -> Any:
     contents = {
         part["content"] for body in bodies for part in body["messages"] if part.get("tool_call_id") == stored["call_id"]
     }
-    [content] = contents
+    [content] = contents  # the same in every later request
+    content, _, _ = content.partition("\n[A person changed the arguments")
     if not isinstance(completed["result"], str):
         assert repr(strict_json(content)) == repr(completed["result"]), "the model is told the same"
     return completed["result"], completed["is_error"], content
