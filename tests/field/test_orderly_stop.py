@@ -255,9 +255,12 @@ def test_messages_during_a_stop_are_refused_or_kept_for_later_and_never_begun(
     assert {line["run"] for line in folder.ledger("short")} == set(accepted)
 
 
-def hears_sigterm(pid: int) -> bool:
+def hears_sigterm(server: Any) -> bool:
     """Whether the program itself hears signals; before that they are the interpreter's."""
-    [caught] = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt")]
+    assert server.process.poll() is None, server.log()
+    [caught] = [
+        line for line in Path(f"/proc/{server.pid}/status").read_text().splitlines() if line.startswith("SigCgt")
+    ]
     return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
 
 
@@ -270,14 +273,14 @@ def test_a_signal_during_the_start_ends_it_and_the_next_start_is_whole(
     folder.open_gate("short")
     for later in (0.0, 0.3):
         server = start(folder, env=ENV, wait_ready=False, args=["--workers", workers])
-        until(lambda server=server: hears_sigterm(server.pid))
+        until(lambda server=server: hears_sigterm(server))
         heard = time.monotonic()
         until(lambda heard=heard, later=later: time.monotonic() - heard >= later)
         server.process.send_signal(number)
         assert server.wait_exit(10) == 0
         assert "Traceback" not in server.log()
     server = start(folder, env=ENV, wait_ready=False, args=["--workers", workers])
-    until((folder / "data" / "ai" / "amoxi.db").exists)
+    until(lambda: hears_sigterm(server) and (folder / "data" / "ai" / "amoxi.db").exists(), 40)
     server.process.send_signal(number)
     assert server.wait_exit(10) == 0
     assert "Traceback" not in server.log()
