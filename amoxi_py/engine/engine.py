@@ -200,16 +200,14 @@ class Engine:
         while True:
             ended = self._hub.end_of(run_id)
             try:
-                if self._worker is None or not self._worker.executes(run_id, principal, agent):
+                over = loop.time() >= until
+                if over or self._worker is None or not self._worker.executes(run_id, principal, agent):
                     run = await self.get_run(run_id, principal, agent)
-                    if run.status.final or loop.time() >= until:
+                    if over or run.status.final:
                         return run
                 await asyncio.wait((ended,), timeout=max(until - loop.time(), 0.0))
             finally:
                 self._hub.forget_end(run_id, ended)
-            run = await self.get_run(run_id, principal, agent)
-            if run.status.final or loop.time() >= until:
-                return run
 
     async def get_run(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
         """Return the principal's run; raise `NotFound`."""

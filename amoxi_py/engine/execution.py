@@ -160,11 +160,14 @@ class RunExecution:
             return
         self._ended = self._ended or event.type.ends_run
         if event.type is EventType.APPROVAL_DECIDED:
-            self._decided = True
-            if self._batch is not None:
-                self._batch.decided()
+            self._hear_decision()
         elif event.type is EventType.RUN_CANCELLED:
             self.interrupt()
+
+    def _hear_decision(self) -> None:
+        self._decided = True
+        if self._batch is not None:
+            self._batch.decided()
 
     async def _check_lease(self) -> None:
         """Find out what was missed: a decision, or the end of the run."""
@@ -173,9 +176,7 @@ class RunExecution:
         except LeaseLost:
             self.interrupt()
             return
-        self._decided = True
-        if self._batch is not None:
-            self._batch.decided()
+        self._hear_decision()
 
     async def _execute(self) -> None:
         agent = self._parts.catalog.agents.get(self._rows.agent)
