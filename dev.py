@@ -20,6 +20,7 @@ from playwright.sync_api import sync_playwright
 with sync_playwright() as playwright:
     sys.exit(not os.path.exists(playwright.chromium.executable_path))
 """
+HAS_PIP = "import importlib.util, sys; sys.exit(importlib.util.find_spec('pip') is None)"
 USAGE = """usage: python3 dev.py run    start the template app with the offline model on http://localhost:8080
        python3 dev.py test   install what the tests need and run all checks, or pytest with more arguments"""
 
@@ -46,7 +47,7 @@ def install(extras: str) -> None:
     wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
     if PYTHON.exists() and stamp.exists() and stamp.read_text() == wanted:
         return
-    if not PYTHON.exists():
+    if not PYTHON.exists() or call("-c", HAS_PIP):  # uv makes them without pip
         make_venv()
     print("installing into .venv; this takes a minute or two, and warnings of pip can be ignored ...", flush=True)
     for old in VENV.glob("installed*"):

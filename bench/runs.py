@@ -27,6 +27,7 @@ from typing import Any
 import uvloop
 
 from amoxi_py import ToolContext, agent, tool
+from amoxi_py.app.process import tune_process
 from amoxi_py.declare.declarations import build_declarations
 from amoxi_py.declare.injection import open_instances
 from amoxi_py.domain.principal import Principal
@@ -143,7 +144,7 @@ async def measure(load: str, runs: int, inflight: int) -> Figures:
                 store=store,
                 catalog=declarations.catalog,
                 instances=instances,
-                models=OneModel(ScriptedModel(script, record=False)),
+                models=OneModel(ScriptedModel(script, record=False, strict=False)),
             )
             await engine.start()
             latencies: list[float] = []
@@ -186,9 +187,10 @@ def run(measuring: Any) -> Figures:
 
 
 def measure_peer(python: str, runs: int, inflight: int) -> Figures | None:
-    """Run the trivial load on the peer; None when its interpreter has it not."""
-    found = subprocess.run([python, "-c", "import aaa.algos"], capture_output=True, check=False)
-    if found.returncode != 0:
+    """Run the trivial load on the peer; None when there is no such interpreter, or it has the peer not."""
+    try:
+        subprocess.run([python, "-c", "import aaa.algos"], capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
         return None
     done = subprocess.run([python, str(PEER), str(runs), str(inflight)], capture_output=True, text=True, check=True)
     return Figures(**json.loads(done.stdout))
@@ -203,7 +205,7 @@ def main() -> None:
     parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument("--loads", nargs="*", default=["trivial", "support"])
     options = parser.parse_args()
-    sys.setswitchinterval(0.0001)  # as the server does
+    tune_process()  # as the server does
     print(f"{'load':<22}{'runs/s':>9}{'p50 ms':>9}{'p95 ms':>9}{'CPU ms/run':>12}{'bytes/run':>11}{'commits/run':>13}")
     for load in options.loads:
         _print(f"amoxi {load}", run(measure(load, options.runs, options.inflight)))

@@ -1,8 +1,9 @@
-"""Fixtures that the whole suite shares: an app's folder made on the spot, and real server processes in it."""
+"""What the whole suite shares: what a system cannot run is left out here, an app's folder made on the spot, servers."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,35 @@ from amoxi_py.testing.processes import ServerProcess, free_port
 
 AppFolder = Callable[..., Path]
 Serve = Callable[..., ServerProcess]
+
+POSIX_ONLY = {
+    "fcntl, resource, os.fork and /proc": (
+        "crash/test_kill_at_every_store_call.py",
+        "field/test_full_disk.py",
+        "field/test_streams.py",
+        "field/test_takeover.py",
+        "stores/test_sqlite_damage.py",
+        "stores/test_sqlite_processes.py",
+    ),
+    "SIGKILL, SIGSTOP, and SIGTERM as a request": (
+        "cli/test_serving.py",
+        "field/test_bad_tools.py",
+        "field/test_max_attempts.py",
+        "field/test_orderly_stop.py",
+        "field/test_seed_story.py",
+        "field/test_two_servers.py",
+        "template/test_template.py",
+        "testing/test_strict_model_server.py",
+    ),
+}
+collect_ignore = [name for names in POSIX_ONLY.values() for name in names] if sys.platform == "win32" else []
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if collect_ignore:
+        for what, names in POSIX_ONLY.items():
+            terminalreporter.write_line(f"left out, because this system has no {what}: {', '.join(names)}")
+
 
 MINIMAL_APP = {
     "app/__init__.py": "",

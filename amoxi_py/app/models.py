@@ -1,8 +1,9 @@
-"""Which model answers for which agent: looked up once, when the process starts."""
+"""Which model answers for which agent: looked up once, when the process starts, and closed when it stops."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
 
 from amoxi_py.config.settings import Settings
 from amoxi_py.declare.context import RunContext
@@ -13,10 +14,14 @@ from amoxi_py.ports.chat_model import ChatModel
 
 
 class AgentModels:
-    """The models of all agents, by the agent's name."""
+    """The models of all agents, by the agent's name.
 
-    def __init__(self, by_agent: Mapping[str, ChatModel]) -> None:
+    `made` are those that were made here of a name. An object that an agent was given is its giver's to close.
+    """
+
+    def __init__(self, by_agent: Mapping[str, ChatModel], made: Iterable[ChatModel] = ()) -> None:
         self._by_agent = by_agent
+        self._made = tuple(made)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -26,6 +31,14 @@ class AgentModels:
     def model_for(self, agent: AgentDefinition, ctx: RunContext) -> ChatModel:
         """Return the agent's model."""
         return self._by_agent[agent.name]
+
+    async def aclose(self) -> None:
+        """Close the connections of the models that were made here."""
+        async with AsyncExitStack() as closing:
+            for model in self._made:
+                close = getattr(model, "aclose", None)
+                if close is not None:
+                    closing.push_async_callback(close)
 
 
 def find_models(catalog: Catalog, settings: Settings) -> AgentModels:
@@ -44,7 +57,7 @@ def find_models(catalog: Catalog, settings: Settings) -> AgentModels:
             found[agent.name] = by_name[wanted]
         else:
             found[agent.name] = _of_agent(wanted, settings)
-    return AgentModels(found)
+    return AgentModels(found, by_name.values())
 
 
 def wrong_model(model: object, settings: Settings) -> str | None:

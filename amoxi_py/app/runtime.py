@@ -50,6 +50,7 @@ class Runtime:
     async def start(self) -> None:
         """Make the app's instances, open the store, and begin to execute runs."""
         tune_process()
+        self._entered.push_async_callback(self._models.aclose)
         try:
             self._instances.opened = await self._entered.enter_async_context(
                 open_instances(self.declarations.singletons, {})
@@ -67,7 +68,7 @@ class Runtime:
             self._handing_over = asyncio.get_running_loop().create_task(self.engine.stop_working(grace))
 
     async def stop(self) -> None:
-        """Hand the runs over, then close the store and the app's instances."""
+        """Hand the runs over, then close the store, the app's instances and the models made here."""
         self.begin_stop()
         assert self._handing_over is not None
         try:

@@ -52,7 +52,8 @@ def agent(cls: Any = None, /, **options: Any) -> Any:
         cls: The class, when there are no options.
         options: What the second form takes:
             `tools`: classes with tools, functions, single methods.
-            `model`: `"openai:<model>"`, `"offline"` or a ChatModel; default the setting.
+            `model`: `"openai:<model>"`, `"offline"` or a ChatModel; default the setting. What is made of a name is
+                closed when the process stops; a ChatModel is yours to close, in a singleton's `__aexit__` for example.
             `model_options`: such as temperature, passed on.
             `description`: for lists and for other agents; default the docstring's first paragraph.
             `max_turns`: the most model replies in one run.

@@ -22,6 +22,7 @@ from amoxi_py.domain.encoding import clean_text
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _LONGEST_NAME = 60  # `ask_<name>` is a tool's name of 64 at most
+_MOST_TOOLS = 128  # what OpenAI's API takes in one request
 _LATER = ("agents", "memory", "result", "budget", "readers")
 _ON_BUSY = (None, "replace", "queue", "reject")
 
@@ -64,6 +65,11 @@ def define_agent(
     if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
         mistakes.add(
             where, f"a name on the wire has ASCII letters, digits and `-`, up to {_LONGEST_NAME}; rename the class"
+        )
+    if len(tools) > _MOST_TOOLS:
+        mistakes.add(
+            where,
+            f"it has {len(tools)} tools, and providers take {_MOST_TOOLS} at most; part them among several agents",
         )
     _check_options(mark, where, mistakes)
     _check_model(mark.model, where, mistakes, what_is_wrong)

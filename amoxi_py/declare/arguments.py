@@ -21,11 +21,20 @@ from amoxi_py.declare.json_kinds import kinds, misfits, sure_types
 from amoxi_py.declare.mistakes import Mistakes
 from amoxi_py.declare.schema import ARGUMENT_CONFIG, schemas_of
 from amoxi_py.declare.signature import ToolParameter
-from amoxi_py.domain.encoding import decode_json, encode_json
+from amoxi_py.domain.encoding import clean_json, decode_json, encode_json
 from amoxi_py.errors import ArgumentsInvalid, ValueNotStorable
 
-CANNOT_BE_JSON = (PydanticUserError, PydanticUndefinedAnnotation, SchemaError, NameError, TypeError, RecursionError)
-"""What pydantic raises for a type that it cannot make a schema of."""
+CANNOT_BE_JSON = (
+    PydanticUserError,
+    PydanticUndefinedAnnotation,
+    SchemaError,
+    ValueNotStorable,
+    ValueError,
+    NameError,
+    TypeError,
+    RecursionError,
+)
+"""What is raised for a type that has no JSON Schema, or one with something in it that is no JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +94,7 @@ def _adapter(parameter: ToolParameter, at: str, mistakes: Mistakes) -> TypeAdapt
         hint = Annotated[hint, parameter.field]
     try:
         adapter = make_adapter(hint, ARGUMENT_CONFIG)
-        adapter.json_schema()
+        clean_json(adapter.json_schema())
     except CANNOT_BE_JSON as error:
         mistakes.add(
             at,
@@ -124,11 +133,10 @@ def _show_default(schema: dict[str, Any], parameter: ToolParameter, adapter: Typ
     if parameter.default is inspect.Parameter.empty or parameter.default is None:
         return
     try:
-        shown = adapter.dump_python(parameter.default, mode="json", warnings="error")
-        encode_json(shown)
+        shown = clean_json(adapter.dump_python(parameter.default, mode="json", warnings="error"))
     except (PydanticSerializationError, ValueNotStorable, ValueError):
         return
-    if isinstance(shown, (str, int, float)) and shown == shown and shown not in (float("inf"), float("-inf")):
+    if isinstance(shown, (str, int, float)):
         schema["default"] = shown
 
 

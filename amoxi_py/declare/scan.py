@@ -15,7 +15,7 @@ from amoxi_py.declare.declarations import Declarations, build_declarations, decl
 from amoxi_py.declare.mistakes import Mistakes
 from amoxi_py.errors import DeclarationError
 
-__all__ = ["Declarations", "build_declarations", "missing_package", "scan_package", "scanning"]
+__all__ = ["Declarations", "build_declarations", "missing_package", "scan_package"]
 
 _SCANNING: ContextVar[str | None] = ContextVar("amoxi_scanning", default=None)
 
@@ -53,11 +53,6 @@ def scan_package(
 def missing_package(name: str) -> str:
     """Return what is said when there is no such package."""
     return f"there is no package {name!r} here; make it, or name yours in the setting app.package"
-
-
-def scanning() -> str | None:
-    """Return the package whose modules are being imported right now, or None."""
-    return _SCANNING.get()
 
 
 def _import_all(name: str, mistakes: Mistakes) -> Iterator[ModuleType]:

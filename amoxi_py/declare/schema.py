@@ -1,4 +1,4 @@
-"""Plain JSON Schema (draft 2020-12) out of pydantic's: no titles, nothing that providers refuse."""
+"""Plain JSON Schema (draft 2020-12) out of pydantic's: no titles, nothing that providers refuse, clean texts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
+
+from amoxi_py.domain.encoding import clean_json
 
 Mode = Literal["validation", "serialization"]
 
@@ -28,14 +30,18 @@ class _Generator(GenerateJsonSchema):
 def schemas_of(
     adapters: Iterable[tuple[str, TypeAdapter[Any]]], mode: Mode
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    """Return a schema per name, and the definitions that they refer to."""
+    """Return a schema per name, and the definitions that they refer to.
+
+    Raises:
+        ValueNotStorable: what an app has put into a schema itself is no JSON.
+    """
     inputs = [(name, mode, adapter) for name, adapter in adapters]
     if not inputs:
         return {}, {}
     found, rest = TypeAdapter.json_schemas(inputs, ref_template=REFS, schema_generator=_Generator)
     return (
-        {name: plain(schema, mode) for (name, _), schema in found.items()},
-        {name: plain(schema, mode) for name, schema in rest.get("$defs", {}).items()},
+        {name: clean_json(plain(schema, mode)) for (name, _), schema in found.items()},
+        {name: clean_json(plain(schema, mode)) for name, schema in rest.get("$defs", {}).items()},
     )
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 Decision = Literal["approve", "decline", "expire"]
 OWNER = "owner"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Approval:
+class Approval(Struct, frozen=True, kw_only=True):
     """The approval of one call. Times are seconds since 1970 (UTC); `arguments` is edited JSON text or None.
 
     `approver` is `owner` (the run's principal), `role:<name>` or `function`; `decision` is None while it is open.

@@ -7,10 +7,11 @@ live stream and for the stored log, so that both are the same.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any
+
+from msgspec import Struct
 
 from amoxi_py.domain.encoding import decode_json
 from amoxi_py.domain.message import Message
@@ -50,8 +51,7 @@ class EventType(IntEnum):
 _LABELS = {kind: kind.name.lower().replace("_", ".", 1) for kind in EventType}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewEvent:
+class NewEvent(Struct, frozen=True, kw_only=True):
     """An event to be stored with a change.
 
     `turn` and `n` point to a message or a call, and `subject` is that message or call, for the live stream: one goes

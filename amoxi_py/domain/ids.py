@@ -5,13 +5,33 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections import deque
 
 _CALL = re.compile(r"call_([0-9a-f]{26})_(0|[1-9][0-9]{0,8})_(0|[1-9][0-9]{0,8})")
 
 
+_CHANCE = 7
+_AT_ONCE = 256
+_chances: deque[str] = deque()
+if hasattr(os, "register_at_fork"):  # a child must not give out the ids of its parent
+    os.register_at_fork(after_in_child=_chances.clear)
+
+
 def new_id(prefix: str) -> str:
     """Return a new id such as `run_0193...`: 48 bits of time in ms and 56 random bits, as 26 hex digits."""
-    return f"{prefix}_{(time.time_ns() // 1_000_000).to_bytes(6).hex()}{os.urandom(7).hex()}"
+    try:
+        chance = _chances.popleft()
+    except IndexError:
+        chance = _more_chances()
+    return f"{prefix}_{time.time_ns() // 1_000_000:012x}{chance}"
+
+
+def _more_chances() -> str:
+    """Ask the system for the chance of many ids at once, and return the first: one call of the system is slow."""
+    drawn = os.urandom(_CHANCE * _AT_ONCE).hex()
+    first, *others = (drawn[start : start + 2 * _CHANCE] for start in range(0, len(drawn), 2 * _CHANCE))
+    _chances.extend(others)
+    return first
 
 
 def call_id(run_id: str, turn: int, n: int) -> str:

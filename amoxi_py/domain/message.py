@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from amoxi_py.domain.tool_call import ToolCall
 
@@ -11,8 +12,7 @@ Role = Literal["user", "assistant"]
 MessageStatus = Literal["complete", "stopped"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(Struct, frozen=True, kw_only=True):
     """A stored message. `turn` is its place in its run: 0 is the person's message, 1 the first reply."""
 
     id: str

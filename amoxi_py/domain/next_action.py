@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.run import RunFailure
 from amoxi_py.domain.tool_call import CallStatus, ToolCall
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Struct, frozen=True, kw_only=True):
     """What bounds a run: replies of its model, and crashes without a new checkpoint between them."""
 
     max_turns: int = 20
     max_attempts: int = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskModel:
+class AskModel(Struct, frozen=True, kw_only=True):
     """Ask the model for the reply of this turn."""
 
     turn: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class Work(Struct, frozen=True, kw_only=True):
     """Do something about these calls: `start` fresh ones, `resume` interrupted ones, settle `refused` ones."""
 
     start: tuple[ToolCall, ...] = ()
@@ -33,15 +30,13 @@ class Work:
     refused: tuple[ToolCall, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class Wait(Struct, frozen=True, kw_only=True):
     """Nothing can be done until a person decides; `until` is the first expiry, seconds since 1970, or None."""
 
     until: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finish:
+class Finish(Struct, frozen=True, kw_only=True):
     """The run has ended; `failure` is None when it completed."""
 
     failure: RunFailure | None = None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 _DOUBLINGS = 64  # more of them pass every `longest`, and in the end what a float can hold
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
+class RetryPolicy(Struct, frozen=True, kw_only=True):
     """`tries` at the most, the first pause in seconds, its growth to `longest`, and a share of chance in it."""
 
     tries: int = 5

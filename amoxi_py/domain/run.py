@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
+
+from msgspec import Struct
 
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
@@ -70,8 +71,7 @@ def next_status(status: RunStatus, trigger: Trigger) -> RunStatus:
 WaitKind = Literal["approval", "question", "sleep", "signal", "child", "model"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class Waiting(Struct, frozen=True, kw_only=True):
     """One thing a run waits for; `arguments` is JSON text, `expires_at` seconds since 1970."""
 
     kind: WaitKind
@@ -81,16 +81,14 @@ class Waiting:
     expires_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFailure:
+class RunFailure(Struct, frozen=True, kw_only=True):
     """Why a run failed: a stable code, and a text fit for the person who asked."""
 
     code: str
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(Struct, frozen=True, kw_only=True):
     """What readers see of a run. `output` is the final text; `result` is JSON text; times are seconds since 1970.
 
     `waiting_for` also tells of the calls to decide about while others of the same reply still run.
@@ -111,8 +109,7 @@ class Run:
     updated_at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
+class Lease(Struct, frozen=True, kw_only=True):
     """A worker's exclusive right to one run; keys are the store's own. `fence` grows with every claim."""
 
     run_id: str
@@ -122,8 +119,7 @@ class Lease:
     fence: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRows:
+class RunRows(Struct, frozen=True, kw_only=True):
     """All that is stored of a run, as its worker needs it; the next action is a pure function of this.
 
     `messages` are the run's own with their calls, in order. `steps` holds, by (turn, n) of a call, its records.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from amoxi_py.domain.encoding import encode_json
 from amoxi_py.domain.message import Message
@@ -20,8 +20,7 @@ UNKNOWN_TEXT = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class Settled(Struct, frozen=True, kw_only=True):
     """The result that a call got: `result` is JSON text."""
 
     turn: int

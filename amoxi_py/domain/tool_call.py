@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from amoxi_py.domain.approval import Approval
 
@@ -38,8 +39,7 @@ class CallStatus(StrEnum):
         return self is not CallStatus.OPEN and self is not CallStatus.STARTED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
+class ToolCall(Struct, frozen=True, kw_only=True):
     """A stored call. `arguments` and `result` are JSON texts; `tries` counts starts, `failures` failed tries."""
 
     id: str
@@ -67,8 +67,7 @@ class ToolCall:
         return self.arguments
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepRecord:
+class StepRecord(Struct, frozen=True, kw_only=True):
     """The one recorded outcome of a step: `value` is the codec's JSON text; `failed` when it is an error."""
 
     name: str

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from amoxi_py.declare.definitions import AgentDefinition
 from amoxi_py.domain.message import Message
@@ -16,17 +18,15 @@ from amoxi_py.engine.calls import (
     EXPIRED_TEXT,
     CallExecution,
     CallHost,
+    Key,
     call_result,
     completed_event,
     settled_call,
 )
 from amoxi_py.errors import Conflict
 
-Key = tuple[int, int]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchHost:
+class BatchHost(Struct, frozen=True, kw_only=True):
     """What a batch needs of its run: `reload` reads the message with the decisions made meanwhile."""
 
     calls: CallHost
@@ -56,6 +56,8 @@ class CallBatch:
         self._fresh = set(fresh)
         self._steps = steps
         self._running: dict[asyncio.Task[ToolCall], CallExecution] = {}
+        self._following: dict[Key, ToolCall] = {}
+        self._starting: set[Key] = set()  # chosen already, while that is written
         self._decisions = False
         self._news: asyncio.Future[None] | None = None
 
@@ -73,8 +75,10 @@ class CallBatch:
                 return
             await self._wait()
             for task in [task for task in self._running if task.done()]:
-                del self._running[task]
+                key = self._running.pop(task).key
                 self._put(task.result())
+                if key in self._following:
+                    self._put_started(self._following.pop(key))
             if self._decisions:
                 self._decisions = False
                 self.message = await self._host.reload(self.message)
@@ -125,7 +129,7 @@ class CallBatch:
         if not isinstance(action, Work):
             return
         free = self._host.parallel - sum(call.status is CallStatus.STARTED for call in self.message.calls)
-        starts = action.start[: max(free, 0)]
+        starts = self._startable(action)[: max(free, 0)]
         if not starts and not action.refused:
             return
         refused = [self._refuse(call) for call in action.refused]
@@ -136,17 +140,40 @@ class CallBatch:
             results=tuple(call_result(call) for call in refused),
             events=tuple(completed_event(call) for call in refused),
         )
+        self._starting.update(change.starts)
         try:
             await journal.write(change)
         except Conflict:  # somebody decided in the last moment
             await journal.void(change)
+            self._starting.difference_update(change.starts)
             self.decided()
             return
         for call in refused:
             self._put(call)
         for call in starts:
-            self._fresh.add((call.turn, call.n))
-            self._put(replace(call, status=CallStatus.STARTED, tries=call.tries + 1))
+            self._put_started(call)
+
+    def _startable(self, action: Work) -> list[ToolCall]:
+        return [call for call in action.start if (call.turn, call.n) not in self._starting]
+
+    def _follow(self, ended: Key) -> Key | None:
+        """Choose the call that starts in the place of one that ends; it is launched once that is durable."""
+        if all(call.status is not CallStatus.OPEN for call in self.message.calls):
+            return None
+        action = next_action((self.message,), 0, Limits(), self._host.now())
+        startable = self._startable(action) if isinstance(action, Work) else []
+        if not startable:
+            return None
+        chosen = self._following[ended] = startable[0]
+        key = (chosen.turn, chosen.n)
+        self._starting.add(key)
+        return key
+
+    def _put_started(self, call: ToolCall) -> None:
+        key = (call.turn, call.n)
+        self._starting.discard(key)
+        self._fresh.add(key)
+        self._put(replace(call, status=CallStatus.STARTED, tries=call.tries + 1))
 
     def _launch(self) -> None:
         running = {execution.key for execution in self._running.values()}
@@ -156,7 +183,9 @@ class CallBatch:
                 tool = self._host.agent.tool(call.tool)
                 records = self._steps.get(key, ())
                 interrupted = key not in self._fresh
-                execution = CallExecution(self._host.calls, call, tool, records, interrupted=interrupted)
+                execution = CallExecution(
+                    self._host.calls, call, tool, records, interrupted=interrupted, follow=self._follow
+                )
                 task = asyncio.get_running_loop().create_task(execution.run())
                 task.add_done_callback(self._wake)
                 self._running[task] = execution

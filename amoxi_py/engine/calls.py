@@ -6,8 +6,10 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from amoxi_py.declare.context import CallContext
 from amoxi_py.declare.definitions import Done, Instances, NotDone, ToolDefinition, Unknown
@@ -27,6 +29,9 @@ from amoxi_py.ports.store import CallResult, NewStep
 
 log = logging.getLogger("amoxi_py.tools")
 
+Key = tuple[int, int]
+"""The turn of a call and its place in it."""
+
 _RETRY = RetryPolicy(first=0.2, longest=5.0)
 _SOON = 1.0
 _LOOKING = 60.0
@@ -34,8 +39,7 @@ DECLINED_TEXT = "The person declined this action."
 EXPIRED_TEXT = "Nobody decided in time, so this action was not done."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallHost:
+class CallHost(Struct, frozen=True, kw_only=True):
     """What the calls of one run share."""
 
     run: AgentContext
@@ -46,18 +50,15 @@ class CallHost:
     lingering: set[asyncio.Future[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Returned:
+class _Returned(Struct, frozen=True):
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class _Raised:
+class _Raised(Struct, frozen=True):
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True)
-class _TimedOut:
+class _TimedOut(Struct, frozen=True):
     seconds: float
     context: CallToolContext
     task: asyncio.Task[Any]
@@ -78,7 +79,10 @@ _Outcome = _Returned | _Raised | _TimedOut
 
 
 class CallExecution:
-    """Executes one started call; `interrupted` when an earlier worker had started it."""
+    """Executes one started call; `interrupted` when an earlier worker had started it.
+
+    `follow` names the call that starts in its place, in the commit that records its result.
+    """
 
     def __init__(
         self,
@@ -88,8 +92,10 @@ class CallExecution:
         records: tuple[StepRecord, ...],
         *,
         interrupted: bool,
+        follow: Callable[[Key], Key | None],
     ) -> None:
         self.key = (call.turn, call.n)
+        self._follow = follow
         self._host = host
         self._call = call
         self._tool = tool
@@ -292,7 +298,9 @@ class CallExecution:
         settled = settled_call(self._call, status, value, self._host.max_result)
         journal = self._host.journal
         events = (*self._progress.rest(), completed_event(settled))
-        await journal.write(journal.change(results=(call_result(settled),), events=events))
+        following = self._follow(self.key)
+        starts = () if following is None else (following,)
+        await journal.write(journal.change(results=(call_result(settled),), starts=starts, events=events))
         return settled
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from functools import partial
 from typing import Literal
 
 from amoxi_py.declare.definitions import AgentDefinition, Catalog, Instances
@@ -22,6 +24,8 @@ from amoxi_py.engine.worker import Worker
 from amoxi_py.errors import ArgumentsInvalid, InvalidRequest, NotFound, StoreUnavailable
 from amoxi_py.ports.clock import Clock, SystemClock
 from amoxi_py.ports.store import CallView, Conversation, ConversationPage, Page, Store, Submission, Submitted, Verdict
+
+log = logging.getLogger("amoxi_py.engine")
 
 _LONGEST_PAUSE = 5.0
 
@@ -47,7 +51,6 @@ class Engine:
         self._instances = instances
         self._models = models
         self._worker: Worker | None = None
-        self._submits: set[asyncio.Task[Submitted]] = set()
         self._findings: set[asyncio.Task[None]] = set()
         self._open = False
 
@@ -151,30 +154,26 @@ class Engine:
         )
         if worker is None or place is None:
             return await self._store.submit(submission)
-        # A caller that gives up must not leave a run that is claimed here and that nobody executes.
-        task = asyncio.get_running_loop().create_task(self._submit_and_begin(submission, worker))
-        self._submits.add(task)
-        task.add_done_callback(self._submitted)
-        return await asyncio.shield(task)
-
-    def _submitted(self, task: asyncio.Task[Submitted]) -> None:
-        self._submits.discard(task)
-        if not task.cancelled():
-            task.exception()  # its caller hears it, unless it has given up
-
-    async def _submit_and_begin(self, submission: Submission, worker: Worker) -> Submitted:
         try:
-            submitted = await self._store.submit(submission)
+            stored = self._store.submit(submission)
         except StoreUnavailable:
+            worker.unreserve()
+            raise
+        # Not after the await: a caller that gives up must not leave a run that is claimed here and nobody executes.
+        stored.add_done_callback(partial(self._begin, submission, worker))
+        return await asyncio.shield(stored)
+
+    def _begin(self, submission: Submission, worker: Worker, stored: asyncio.Future[Submitted]) -> None:
+        worker.unreserve()
+        if stored.cancelled():
+            return
+        failure = stored.exception()
+        if isinstance(failure, StoreUnavailable):
             finding = asyncio.get_running_loop().create_task(self._find_out(submission, worker))
             self._findings.add(finding)
             finding.add_done_callback(self._findings.discard)
-            raise
-        finally:
-            worker.unreserve()
-        if submitted.rows is not None:
-            worker.begin(submitted.rows, () if submission.new_conversation else None)
-        return submitted
+        elif failure is None and (rows := stored.result().rows) is not None:
+            worker.begin(rows, () if submission.new_conversation else None)
 
     async def _find_out(self, submission: Submission, worker: Worker) -> None:
         """Find out whether a submission landed although its answer was an error, and execute it if it did."""
@@ -197,15 +196,17 @@ class Engine:
         """Return the run when it has ended, or as it is after `timeout` seconds; raise `NotFound`."""
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout
+        here = None if self._worker is None else self._worker.find(run_id, principal, agent)
+        if here is not None and (known := await here.wait(timeout)) is not None:
+            return known
         while True:
             ended = self._hub.end_of(run_id)
             try:
-                over = loop.time() >= until
-                if over or self._worker is None or not self._worker.executes(run_id, principal, agent):
-                    run = await self.get_run(run_id, principal, agent)
-                    if over or run.status.final:
-                        return run
-                await asyncio.wait((ended,), timeout=max(until - loop.time(), 0.0))
+                run = await self.get_run(run_id, principal, agent)
+                left = until - loop.time()
+                if left <= 0 or run.status.final:
+                    return run
+                await asyncio.wait((ended,), timeout=left)
             finally:
                 self._hub.forget_end(run_id, ended)
 
@@ -268,7 +269,10 @@ class Engine:
             reason=clean_text(reason) if reason else None,
             arguments=edited,
         )
-        return await self._store.decide(verdict)
+        approval, view = await self._store.decide(verdict)
+        decided, by = approval.decision, approval.by
+        log.info("run %s, call %s, tool %r: %s by %s", view.run_id, view.call.id, view.call.tool, decided, by)
+        return approval, view
 
     async def list_conversations(
         self, principal: Principal, agent: str | None = None, *, limit: int = 50, cursor: str | None = None

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from dataclasses import dataclass, replace
 from typing import Any, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from amoxi_py.declare.context import RunContext
 from amoxi_py.declare.definitions import AgentDefinition, Catalog, Instances
@@ -17,7 +19,7 @@ from amoxi_py.domain.message import Message
 from amoxi_py.domain.next_action import AskModel, Limits, Wait, Work, next_action
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.retry import retry_delay
-from amoxi_py.domain.run import RunFailure, RunRows
+from amoxi_py.domain.run import Run, RunFailure, RunRows, RunStatus
 from amoxi_py.domain.settle import settle
 from amoxi_py.domain.tool_call import CallStatus, ToolCall
 from amoxi_py.engine.call_batch import BatchHost, CallBatch
@@ -33,7 +35,7 @@ from amoxi_py.engine.threads import ThreadPool
 from amoxi_py.engine.transcript import model_messages
 from amoxi_py.engine.turns import ReplyReader, ask
 from amoxi_py.errors import LeaseLost, ModelFailed
-from amoxi_py.ports.chat_model import ChatModel, ModelRequest, Reply, ToolSpec
+from amoxi_py.ports.chat_model import ChatModel, ModelMessage, ModelRequest, Reply, ToolSpec
 from amoxi_py.ports.clock import Clock
 from amoxi_py.ports.store import Change, Store
 
@@ -54,8 +56,7 @@ class Models(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Parts(Struct, frozen=True, kw_only=True):
     """What executing needs of the process: made once, given to every run."""
 
     store: Store
@@ -69,8 +70,7 @@ class Parts:
     model_places: asyncio.Semaphore | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Play:
+class _Play(Struct, frozen=True, kw_only=True):
     """The agent of a run, and what its turns are made with."""
 
     agent: AgentDefinition
@@ -82,21 +82,24 @@ class _Play:
 class RunExecution:
     """One run under one lease. `interrupt` ends it from outside; what it has recorded stays.
 
-    `lingering` holds the code of tools that was told to stop and has not ended yet.
+    `lingering` holds the code of tools that was told to stop and has not ended yet. `ended` is what the run came to,
+    when it came to its end here.
     """
 
     def __init__(self, parts: Parts, keeper: LeaseKeeper, rows: RunRows, history: tuple[Message, ...] | None) -> None:
         self.lease = rows.lease
         self.lingering: set[asyncio.Future[Any]] = set()
+        self.ended: Run | None = None
         self._task: asyncio.Task[None] | None = None
         self._checking: asyncio.Task[None] | None = None
-        self._ended = False
         self._decided = False
         self._parts = parts
         self._keeper = keeper
         self._rows = rows
         self._messages = list(rows.messages)
         self._history = history
+        self._told: list[ModelMessage] = []
+        self._told_up_to = 0
         self._instructions = rows.instructions
         self._new_instructions: str | None = None
         self._usage = rows.usage
@@ -149,16 +152,20 @@ class RunExecution:
         if self._task is not None:
             self._task.cancel()
 
-    def is_open_for(self, principal: Principal, agent: str | None) -> bool:
-        """Whether this principal owns the run (of this agent, when given), and its last event has not come."""
-        rows = self._rows
-        return not self._ended and rows.principal.id == principal.id and agent in (None, rows.agent)
+    def is_of(self, principal: Principal, agent: str | None) -> bool:
+        """Whether this principal owns the run (of this agent, when given)."""
+        return self._rows.principal.id == principal.id and agent in (None, self._rows.agent)
+
+    async def wait(self, timeout: float) -> Run | None:
+        """Return the run when it has come to its end here, or None when it goes on, waits, or ended otherwise."""
+        if self._task is not None:
+            await asyncio.wait((self._task,), timeout=timeout)
+        return self.ended
 
     def _watch(self, event: Event | None) -> None:
         if event is None:
             self._checking = asyncio.get_running_loop().create_task(self._check_lease())
             return
-        self._ended = self._ended or event.type.ends_run
         if event.type is EventType.APPROVAL_DECIDED:
             self._hear_decision()
         elif event.type is EventType.RUN_CANCELLED:
@@ -259,21 +266,27 @@ class RunExecution:
             events=tuple(_reply_events(message, ended=ended)),
         )
         self._fresh = frozenset((call.turn, call.n) for call in message.calls if call.status is CallStatus.STARTED)
-        await self._journal.write(change)
+        stored_at = await self._journal.write(change)
         self._messages.append(message)
         self._crashes = self._model_failures = 0
         self._new_instructions = None
+        if ended:
+            self._note_end(RunStatus.COMPLETED, stored_at, output=message.text)
         return ended
 
     async def _reply(self, play: _Play, deltas: Deltas) -> Reply:
         agent = play.agent
         if self._history is None:
             self._history = await self._journal.persist(lambda: self._parts.store.history(self.lease))
+        if not self._told:
+            self._told.extend(model_messages(self._history))
+        self._told.extend(model_messages(self._messages[self._told_up_to :]))  # settled: the same at every turn
+        self._told_up_to = len(self._messages)
         if self._instructions is None:
             self._instructions = await self._ask_instructions(agent)
         request = ModelRequest(
             instructions=self._instructions,
-            messages=model_messages((*self._history, *self._messages)),
+            messages=tuple(self._told),
             tools=play.tools,
             options=agent.model_options,
         )
@@ -367,7 +380,29 @@ class RunExecution:
             events=(*events, *(completed_event(call) for call in results), last),
             **parts,
         )
-        await self._journal.write(change)
+        stored_at = await self._journal.write(change)
+        if failure is not None:
+            self._note_end(RunStatus.FAILED, stored_at, error=failure)
+        else:
+            self._note_end(RunStatus.COMPLETED, stored_at, output=self._messages[-1].text)
+
+    def _note_end(self, status: RunStatus, stored_at: float | None, **parts: Any) -> None:
+        """Keep what the run came to, so that who waits for it here need not read it; it is what the store would say."""
+        if stored_at is None:
+            return
+        rows = self._rows
+        self.ended = Run(
+            id=rows.lease.run_id,
+            agent=rows.agent,
+            conversation_id=rows.conversation_id,
+            principal=rows.principal,
+            status=status,
+            attempt=rows.attempt,
+            usage=self._usage,
+            created_at=rows.messages[0].created_at,
+            updated_at=stored_at,
+            **parts,
+        )
 
     def _settle_open(self) -> list[ToolCall]:
         settled = {(item.turn, item.n): item for item in settle(tuple(self._messages))}

@@ -7,8 +7,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from amoxi_py.domain.event import Event, EventType
+from amoxi_py.ports.store import event_size
 
 _BUFFERED = 1000
+_BUFFERED_SIZE = 512 * 1024  # of text: the results of a reply's eight calls at once, each as large as can be
 _REMEMBERED = 200
 _STARTS = frozenset({EventType.RUN_STARTED, EventType.RUN_RESUMED})
 _WAKES = frozenset({EventType.RUN_QUEUED, EventType.APPROVAL_DECIDED})
@@ -20,24 +22,26 @@ Watcher = Callable[[Event | None], None]
 
 
 class Follower:
-    """Events of one conversation for one reader, bounded: a reader that is too slow goes back to the log."""
+    """Events of one conversation for one reader, bounded in number and size; who is too slow goes back to the log."""
 
     def __init__(self) -> None:
         self.overflowed = False
         self._events: deque[Event] = deque()
+        self._size = 0
         self._wake: asyncio.Future[None] | None = None
 
     def push(self, event: Event) -> None:
         """Keep an event for the reader."""
-        if len(self._events) >= _BUFFERED:
+        if len(self._events) >= _BUFFERED or self._size >= _BUFFERED_SIZE:
             self.overflow()
         if not self.overflowed:
             self._events.append(event)
+            self._size += event_size(event)
         self._tell()
 
     def overflow(self) -> None:
         """Send the reader back to the log."""
-        self._events.clear()
+        self._clear()
         self.overflowed = True
         self._tell()
 
@@ -51,13 +55,17 @@ class Follower:
             self._wake = asyncio.get_running_loop().create_future()
             await self._wake
         events = list(self._events)
-        self._events.clear()
+        self._clear()
         return events
 
     def restart(self) -> None:
         """Begin to keep events anew; what comes from now on is later than a read of the log that begins now."""
-        self._events.clear()
+        self._clear()
         self.overflowed = False
+
+    def _clear(self) -> None:
+        self._events.clear()
+        self._size = 0
 
 
 class Hub:

@@ -30,8 +30,11 @@ class Journal:
         self._number += 1
         return Change(lease=self.lease, number=self._number, **parts)
 
-    def write(self, change: Change) -> Awaitable[None]:
-        """Queue the change at once; the awaitable is done when it is durable, and raises `LeaseLost` if it never is."""
+    def write(self, change: Change) -> Awaitable[float | None]:
+        """Queue the change at once; the awaitable is done when it is durable, and raises `LeaseLost` if it never is.
+
+        It gives the time as `Store.write` does.
+        """
         if self.closed:
             raise LeaseLost(self.lease.run_id)
         return self._until_durable(change, self._store.write(change))
@@ -70,7 +73,9 @@ class Journal:
         """Write nothing more: the lease is lost, or the run is given away."""
         self.closed = True
 
-    def _written_soon(self, change: Change, future: asyncio.Future[None], then: Callable[[], None] | None) -> None:
+    def _written_soon(
+        self, change: Change, future: asyncio.Future[float | None], then: Callable[[], None] | None
+    ) -> None:
         if future.cancelled():
             return
         failure = future.exception()
@@ -90,9 +95,9 @@ class Journal:
         if then is not None:
             then()
 
-    async def _until_durable(self, change: Change, written: asyncio.Future[None]) -> None:
+    async def _until_durable(self, change: Change, written: asyncio.Future[float | None]) -> float | None:
         try:
-            await written
+            return await written
         except StoreUnavailable:
             await asyncio.sleep(_FIRST_PAUSE)
-            await self.persist(lambda: self._store.write(change))
+            return await self.persist(lambda: self._store.write(change))

@@ -9,10 +9,11 @@ from amoxi_py.engine.hub import Hub
 from amoxi_py.ports.store import LogPosition, Store
 
 _PAGE = 500
+_PAGE_SIZE = 256 * 1024
 
 
 class EventStream:
-    """The events after a cursor, in batches that are never empty.
+    """The events after a cursor, in batches that are never empty, and bounded in number and size.
 
     A run's stream ends after its terminal event; a conversation's never does. `exhausted` is True when the run has
     ended and nothing comes after the cursor.
@@ -32,15 +33,16 @@ class EventStream:
         try:
             while True:
                 follower.restart()
-                while True:
-                    page = await self._store.read_log(self._position, self._cursor, _PAGE)
-                    if page:
-                        self._cursor = page[-1].seq
-                        yield page
-                        if self._ends(page):
+                more = True
+                while more:
+                    page = await self._store.read_log(self._position, self._cursor, _PAGE, _PAGE_SIZE)
+                    more = page.more
+                    if page.events:
+                        self._cursor = page.events[-1].seq
+                        yield page.events
+                        if self._ends(page.events):
                             return
-                    if len(page) < _PAGE:
-                        break
+                    del page  # a reader that waits for what comes next keeps nothing of what it had
                 while not follower.overflowed:
                     new = self._unseen(await follower.take())
                     if new:
@@ -48,6 +50,7 @@ class EventStream:
                         yield new
                         if self._ends(new):
                             return
+                    del new
         finally:
             self._hub.unfollow(self._position.conversation, follower)
 

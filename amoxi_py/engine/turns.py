@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from amoxi_py.declare.definitions import AgentDefinition, Instances, ToolDefinition
 from amoxi_py.domain.approval import Approval
@@ -61,8 +63,7 @@ async def ask(model: ChatModel, request: ModelRequest, deltas: Deltas) -> Reply:
     return reply
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplyReader:
+class ReplyReader(Struct, frozen=True, kw_only=True):
     """Turns the replies of one run into messages. `now` gives seconds since 1970; `expire_after` is in seconds."""
 
     agent: AgentDefinition

@@ -69,10 +69,10 @@ class Worker:
         if self._stopping:
             execution.interrupt()
 
-    def executes(self, run_id: str, principal: Principal, agent: str | None) -> bool:
-        """Whether a run of this principal (and agent, when given) is executed here and has not ended."""
+    def find(self, run_id: str, principal: Principal, agent: str | None) -> RunExecution | None:
+        """Return the execution of a run of this principal (and agent, when given), if it is here."""
         execution = self._by_id.get(run_id)
-        return execution is not None and execution.is_open_for(principal, agent)
+        return execution if execution is not None and execution.is_of(principal, agent) else None
 
     async def stop(self, grace: float) -> None:
         """Claim nothing more, let runs end within `grace` seconds, and hand over what is left, at once."""

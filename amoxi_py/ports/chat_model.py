@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from msgspec import Struct, field
 
 from amoxi_py.domain.usage import NO_USAGE, Usage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolSpec:
+class ToolSpec(Struct, frozen=True, kw_only=True):
     """A tool as a model sees it; `parameters` is a JSON Schema of an object."""
 
     name: str
@@ -18,15 +18,13 @@ class ToolSpec:
     parameters: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserMessage:
+class UserMessage(Struct, frozen=True, kw_only=True):
     """What a person said."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallRequest:
+class CallRequest(Struct, frozen=True, kw_only=True):
     """A call as it stands in a reply; `arguments` is the text that the model wrote for them."""
 
     id: str
@@ -34,16 +32,14 @@ class CallRequest:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssistantMessage:
+class AssistantMessage(Struct, frozen=True, kw_only=True):
     """What the model said earlier, with the calls it asked for (their arguments are texts of JSON objects)."""
 
     text: str
     calls: tuple[CallRequest, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolResult:
+class ToolResult(Struct, frozen=True, kw_only=True):
     """The one result of one call; `content` is text, or the text of a JSON value."""
 
     call_id: str
@@ -55,8 +51,7 @@ class ToolResult:
 ModelMessage = UserMessage | AssistantMessage | ToolResult
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRequest:
+class ModelRequest(Struct, frozen=True, kw_only=True):
     """All that a model is asked with.
 
     Every assistant message with calls is followed directly by exactly one result per call, in order.
@@ -68,15 +63,13 @@ class ModelRequest:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextDelta:
+class TextDelta(Struct, frozen=True, kw_only=True):
     """A piece of the reply's text."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Reply(Struct, frozen=True, kw_only=True):
     """The finished reply: the whole text, and the calls as the model wrote them.
 
     `cut` is True when the provider ended it at its length limit.

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, TypeVar
+
+from msgspec import Struct
 
 from amoxi_py.domain.approval import Approval, Decision
 from amoxi_py.domain.event import Event, NewEvent
@@ -28,16 +29,14 @@ EventListener = Callable[[Sequence[Event]], None]
 GapListener = Callable[[], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerKey:
+class WorkerKey(Struct, frozen=True, kw_only=True):
     """A worker that is enrolled: its public id (new at each start) and the store's key of it."""
 
     id: str
     key: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
+class Submission(Struct, frozen=True, kw_only=True):
     """A message that becomes a run.
 
     The engine makes all ids, so that a submission can be sent twice. `digest` is of the request's body: the same
@@ -58,8 +57,7 @@ class Submission:
     claim_by: WorkerKey | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submitted:
+class Submitted(Struct, frozen=True, kw_only=True):
     """The run of a submission; `rows` when it was claimed in the same commit; `created` is False for a repeated key."""
 
     run: Run
@@ -67,8 +65,7 @@ class Submitted:
     created: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallResult:
+class CallResult(Struct, frozen=True, kw_only=True):
     """The one result of a call; `result` is JSON text."""
 
     turn: int
@@ -77,8 +74,7 @@ class CallResult:
     result: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewStep:
+class NewStep(Struct, frozen=True, kw_only=True):
     """The outcome of a step of a call."""
 
     turn: int
@@ -86,8 +82,7 @@ class NewStep:
     record: StepRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(Struct, frozen=True, kw_only=True):
     """What a worker adds to a run, as one whole.
 
     `number` grows by one with each change under a lease. A change whose number is not greater than the last one stored
@@ -135,8 +130,7 @@ class Change:
     events: tuple[NewEvent, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(Struct, frozen=True, kw_only=True):
     """A decision about a call. `arguments` are edited ones, JSON text, already known to fit the tool.
 
     `allowed` is whether the engine found that the principal may decide by a rule that only code can know.
@@ -151,8 +145,7 @@ class Verdict:
     allowed: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallView:
+class CallView(Struct, frozen=True, kw_only=True):
     """A call with what a decision about it needs to know."""
 
     call: ToolCall
@@ -162,8 +155,7 @@ class CallView:
     requested_by: Principal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conversation:
+class Conversation(Struct, frozen=True, kw_only=True):
     """What readers see of a conversation; times are seconds since 1970."""
 
     id: str
@@ -173,16 +165,14 @@ class Conversation:
     updated_at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page(Generic[T]):
+class Page(Struct, Generic[T], frozen=True, kw_only=True):
     """Some items of a list, and the cursor for the next ones, or None at its end."""
 
     items: tuple[T, ...]
     next_cursor: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConversationPage:
+class ConversationPage(Struct, frozen=True, kw_only=True):
     """A conversation and some of its messages, oldest first.
 
     `last_event_id` joins the page to a stream: the events after it bring what is not in the messages, once.
@@ -193,8 +183,7 @@ class ConversationPage:
     last_event_id: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogPosition:
+class LogPosition(Struct, frozen=True, kw_only=True):
     """Where a reader of a log starts.
 
     Keys are the store's own. `run` is None for a whole conversation. `last_seq` is the last number of the
@@ -207,6 +196,28 @@ class LogPosition:
     first_seq: int
     last_seq: int
     ended_seq: int | None = None
+
+
+class LogPage(Struct, frozen=True, kw_only=True):
+    """The next events of a log; `more` is False when nothing came after them at that moment."""
+
+    events: tuple[Event, ...]
+    more: bool
+
+
+def event_size(event: Event) -> int:
+    """Return how many characters of text an event keeps in memory; what every event has beside is not counted."""
+    size = len(event.stored) if isinstance(event.stored, str) else 0
+    if isinstance(event.subject, ToolCall):
+        size += _call_size(event.subject)
+    elif event.subject is not None:
+        size += len(event.subject.text) + sum(map(_call_size, event.subject.calls))
+    return size
+
+
+def _call_size(call: ToolCall) -> int:
+    edited = None if call.approval is None else call.approval.arguments
+    return len(call.arguments) + len(call.result or "") + len(edited or "")
 
 
 class Store(Protocol):
@@ -235,7 +246,7 @@ class Store(Protocol):
 
     # -- a principal's verbs
 
-    async def submit(self, submission: Submission) -> Submitted:
+    def submit(self, submission: Submission) -> asyncio.Future[Submitted]:
         """Store a message and its run.
 
         An idempotency key is looked up before all else. A busy conversation queues the run behind, cancels what is
@@ -321,9 +332,10 @@ class Store(Protocol):
         """Read the messages of the conversation's earlier runs, with their calls, in order; all of them have ended."""
         ...
 
-    def write(self, change: Change) -> asyncio.Future[None]:
+    def write(self, change: Change) -> asyncio.Future[float | None]:
         """Add a change to a leased run; it takes its place in the order of changes at the call, not at the await.
 
+        Returns when it was stored, in seconds since 1970, or None when it had been stored before.
         Changes of many runs that wait at the same moment share a commit; a refused one leaves the others alone.
         A change that adds a message, a result or a step sets the run's crashes to 0.
 
@@ -397,8 +409,12 @@ class Store(Protocol):
         """Return where the log of a run or of a conversation is; raise `NotFound`."""
         ...
 
-    async def read_log(self, position: LogPosition, after: int, limit: int) -> tuple[Event, ...]:
-        """Return the next events with `seq > after`; a finished message stands in the place of its deltas."""
+    async def read_log(self, position: LogPosition, after: int, limit: int, limit_size: int) -> LogPage:
+        """Return the next events with `seq > after`; a finished message stands in the place of its deltas.
+
+        A page has at most `limit` events, and ends soon after the sum of their `event_size` has passed `limit_size`:
+        with the reply, its calls and their results that passed it. One event is always there when the log has one.
+        """
         ...
 
     async def secret(self, name: str, proposed: str) -> str:

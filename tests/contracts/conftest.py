@@ -5,11 +5,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from amoxi_py.domain.approval import Approval
 from amoxi_py.domain.encoding import encode_json
@@ -186,13 +186,18 @@ class World:
         assert await self.store.pause(self.change(lease), expires_at, ("approval",))
         return lease, call
 
-    async def log(self, lease: Lease, principal: Principal = ANN, page: int = 100) -> list[Event]:
+    async def log(self, lease: Lease, principal: Principal = ANN, *, page: int = 100, size: int = 10**6) -> list[Event]:
         """The stored log of a run's conversation."""
         run = await self.store.get_run(lease.run_id, principal)
         position = await self.store.find_log(principal, conversation_id=run.conversation_id)
         events: list[Event] = []
-        while more := await self.store.read_log(position, events[-1].seq if events else 0, page):
-            events += more
+        more = True
+        while more:
+            read = await self.store.read_log(position, events[-1].seq if events else 0, page, size)
+            assert read.events or not read.more, "a page that has more behind it takes its reader on"
+            assert len(read.events) <= page
+            events += read.events
+            more = read.more
         return events
 
     def labels(self, lease: Lease) -> list[str]:

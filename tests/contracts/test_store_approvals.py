@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from typing import Any
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from amoxi_py.domain.event import EventType, NewEvent
 from amoxi_py.domain.run import RunStatus
@@ -83,7 +84,7 @@ async def test_a_role_decides_and_the_owner_without_it_is_told_so(world: Any) ->
         await world.store.decide(world.verdict(call, lease))
     with pytest.raises(NotFound):
         await world.store.decide(world.verdict(call, lease, principal=world.bob))
-    elsewhere = replace(world.fin, tenant="t2")
+    elsewhere = dataclasses.replace(world.fin, tenant="t2")
     with pytest.raises(NotFound):
         await world.store.decide(world.verdict(call, lease, principal=elsewhere))
     approval, _ = await world.store.decide(world.verdict(call, lease, principal=world.fin))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from amoxi_py.domain.run import RunStatus
 from amoxi_py.domain.settle import NEVER_STARTED_TEXT, UNKNOWN_TEXT
 from amoxi_py.domain.tool_call import CallStatus, Effect
 from amoxi_py.errors import LeaseLost, NotFound
+from amoxi_py.ports.store import LogPage
 
 pytestmark = pytest.mark.anyio
 
@@ -158,7 +159,7 @@ async def test_an_erased_conversation_is_gone_with_all_that_belongs_to_it(world:
     ):
         with pytest.raises(NotFound):
             await read
-    assert await world.store.read_log(position, 0, 100) == ()
+    assert await world.store.read_log(position, 0, 100, 10**6) == LogPage(events=(), more=False)
     assert [run.id for run in (await world.store.list_runs(world.ann)).items] == [keep.run.id]
     with pytest.raises(LeaseLost):
         await world.store.write(world.finish(lease, 2))
@@ -180,7 +181,7 @@ async def test_other_processes_hear_that_erased_runs_ended_and_nobody_reads_what
         assert world.told[-1].data == {"run_id": lease.run_id}
         assert world.labels(failing).count("run.failed") == 1
         for log in (position, whole):
-            assert await world.store.read_log(log, 0, 100) == ()
+            assert (await world.store.read_log(log, 0, 100, 10**6)).events == ()
         for missing in (
             world.store.get_run(lease.run_id, world.ann),
             world.store.find_log(world.ann, run_id=lease.run_id),

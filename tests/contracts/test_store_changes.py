@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from amoxi_py.domain.event import EventType, NewEvent
 from amoxi_py.domain.run import RunStatus
@@ -34,6 +34,14 @@ async def test_a_run_from_its_message_to_its_end(world: Any) -> None:
         "run.completed",
     ]
     assert await world.store.busy_runs() == 0
+
+
+async def test_a_change_tells_when_it_was_stored_and_nothing_the_second_time(world: Any) -> None:
+    lease = await world.start(await world.worker())
+    change = world.finish(lease, 1)
+    stored_at = await world.store.write(change)
+    assert stored_at == (await world.store.get_run(lease.run_id, world.ann)).updated_at
+    assert await world.store.write(change) is None
 
 
 async def test_a_failed_run_tells_why(world: Any) -> None:

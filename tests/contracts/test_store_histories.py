@@ -20,6 +20,10 @@ OPEN = ("queued", "running", "waiting")
 LOST = st.booleans()
 
 
+async def answer(verb: Any) -> Any:
+    return await verb
+
+
 class StoreHistory(stateful.RuleBasedStateMachine):
     """Two workers and two principals; `runs` and `conversations` say what the store must say.
 
@@ -40,7 +44,7 @@ class StoreHistory(stateful.RuleBasedStateMachine):
         self.conversations: dict[str, dict[str, Any]] = {}
 
     def run(self, verb: Any) -> Any:
-        return self.loop.run(verb)
+        return self.loop.run(answer(verb))
 
     def teardown(self) -> None:
         try:
@@ -421,7 +425,7 @@ class StoreHistory(stateful.RuleBasedStateMachine):
 
     def compare_log(self, conversation: str, who: Any) -> None:
         position = self.run(self.store.find_log(who, conversation_id=conversation))
-        stored = self.run(self.store.read_log(position, 0, 10_000))
+        stored = self.run(self.store.read_log(position, 0, 10_000, 10**9)).events
         told = [event for event in self.world.told if event.conversation == position.conversation]
         seqs = [event.seq for event in told]
         assert seqs == sorted(set(seqs))

@@ -9,6 +9,7 @@ import pytest
 
 from amoxi_py.domain.event import EventType, NewEvent
 from amoxi_py.domain.tool_call import CallStatus
+from amoxi_py.ports.store import LogPage, event_size
 
 pytestmark = pytest.mark.anyio
 
@@ -45,14 +46,14 @@ async def test_a_runs_log_is_its_own_events_and_says_where_it_ends(world: Any) -
     (behind,) = await world.claim(worker)
     await world.store.write(world.finish(behind, 1))
     position = await world.store.find_log(world.ann, run_id=lease.run_id)
-    events = await world.store.read_log(position, 0, 100)
+    events = (await world.store.read_log(position, 0, 100, 10**6)).events
     assert {event.run for event in events} == {lease.run}
     assert (events[-1].seq, events[-1].type.ends_run) == (position.ended_seq, True)
     second = await world.store.find_log(world.ann, run_id=behind.run_id)
-    assert (await world.store.read_log(second, 0, 100))[0].seq == second.first_seq == 4
+    assert (await world.store.read_log(second, 0, 100, 10**6)).events[0].seq == second.first_seq == 4
     whole = await world.store.find_log(world.ann, conversation_id=conversation)
     assert (whole.run, whole.first_seq, whole.last_seq, whole.ended_seq) == (None, 4, second.ended_seq, None)
-    assert len(await world.store.read_log(whole, 0, 100)) == len(world.told)
+    assert len((await world.store.read_log(whole, 0, 100, 10**6)).events) == len(world.told)
 
 
 async def test_a_finished_message_stands_in_place_of_its_deltas(world: Any) -> None:
@@ -64,9 +65,46 @@ async def test_a_finished_message_stands_in_place_of_its_deltas(world: Any) -> N
     assert [event.seq for event in stored] == [1, 2, 3, 9, 10]
     assert [event.seq for event in world.told] == list(range(1, 11))
     position = await world.store.find_log(world.ann, run_id=lease.run_id)
-    assert [event.seq for event in await world.store.read_log(position, 5, 1)] == [9]
-    assert await world.store.read_log(position, 10, 5) == ()
-    assert await world.store.read_log(position, 999, 5) == ()
+    page = await world.store.read_log(position, 5, 1, 10**6)
+    assert ([event.seq for event in page.events], page.more) == ([9], True)
+    assert await world.store.read_log(position, 10, 5, 10**6) == LogPage(events=(), more=False)
+    assert await world.store.read_log(position, 999, 5, 10**6) == LogPage(events=(), more=False)
+
+
+async def test_a_page_of_the_log_is_bounded_in_size_and_has_one_event_at_least(world: Any) -> None:
+    lease = await world.start(await world.worker())
+    replies = 10
+    for turn in range(1, replies):
+        calls = [world.call(lease, turn, n) for n in range(8)]
+        await world.store.write(world.reply(lease, turn, *calls, text="y" * 5_000))
+        for call in calls:
+            await world.store.write(world.result(lease, call, "x" * 10_000))
+    await world.store.write(world.finish(lease, replies))
+    told = [(one.seq, one.data) for one in world.told]
+    position = await world.store.find_log(world.ann, run_id=lease.run_id)
+    for limit_size in (1, 50_000, 300_000, 10**7):
+        pages, after, more = [], 0, True
+        while more:
+            page = await world.store.read_log(position, after, 500, limit_size)
+            pages.append(page.events)
+            after, more = page.events[-1].seq, page.more
+        assert [(one.seq, one.data) for events in pages for one in events] == told
+        assert all(sum(map(event_size, events)) <= limit_size + 180_000 for events in pages), "two replies more at most"
+        assert all(sum(map(event_size, events)) > limit_size for events in pages[:-1]), "a page takes what it can"
+    assert len(pages) == 1, "a log that fits is read at once"
+
+
+async def test_an_event_keeps_no_more_than_it_tells(world: Any) -> None:
+    """A reply's message and its calls do not bring the results that came after them."""
+    lease = await world.start(await world.worker())
+    calls = [world.call(lease, 1, n, approval=world.approval()) for n in range(2)]
+    await world.store.write(world.reply(lease, 1, *calls))
+    for call in calls:
+        await world.store.write(world.result(lease, call, "x" * 10_000))
+    sizes = {event.seq: event_size(event) for event in await world.log(lease)}
+    with_result = {event.seq for event in world.told if event.type is EventType.TOOL_COMPLETED}
+    assert {seq for seq, size in sizes.items() if size > 10_000} == with_result
+    assert max(sizes.values()) < 10_100
 
 
 async def test_processes_hear_of_each_others_events_in_the_order_of_the_log(world: Any) -> None:

@@ -99,7 +99,7 @@ async def test_a_page_and_the_stream_after_it_give_each_message_once_at_any_mome
         page = await world.store.read_conversation(conversation, world.ann, limit=100)
         joins.append((page.last_event_id, [message.id for message in page.messages.items]))
         position = await world.store.find_log(world.ann, conversation_id=conversation)
-        following = await world.store.read_log(position, page.last_event_id, 100)
+        following = (await world.store.read_log(position, page.last_event_id, 100, 10**6)).events
         offsets = [event.data["offset"] for event in following if event.type is EventType.MESSAGE_DELTA]
         assert offsets == list(range(len(offsets)))
         stored = [event for event in await world.log(lease) if event.type is EventType.MESSAGE_DELTA]

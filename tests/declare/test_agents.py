@@ -55,6 +55,13 @@ class MoreTools(RefundTools):
     cancel = None  # type: ignore[assignment]
 
 
+def numbered(number: int) -> Any:
+    @tool(name=f"look_up_{number}")
+    def look() -> None: ...
+
+    return look
+
+
 @agent(tools=[look_up, RefundTools], model="offline", model_options={"temperature": 0}, max_turns=3, on_busy="queue")
 class SupportAgent:
     """You help
@@ -265,3 +272,11 @@ def test_allow_decides_whether_an_agent_and_a_tool_exist_for_somebody() -> None:
     for thing in (definition, definition.tools[0]):
         assert thing.exists_for(Principal(id="user:ana", roles=frozenset({"boss"})))
         assert not thing.exists_for(Principal(id="user:bob"))
+
+
+def test_an_agent_may_have_as_many_tools_as_providers_take() -> None:
+    @agent(tools=[numbered(number) for number in range(128)])
+    class Many:
+        """You have much to do."""
+
+    assert len(build_declarations([Many]).catalog.agents["many"].tools) == 128

@@ -51,6 +51,23 @@ MISTAKES = {
         "from collections.abc import Callable\n@tool\ndef f(g: Callable[[], int]): ...",
         ["'g'", "JSON"],
     ),
+    "schema with what is no JSON": (
+        "@tool\ndef f(x: Annotated[str, Field(json_schema_extra={'x': Service()})]): ...",
+        ["tool 'f'", "parameter 'x'", "JSON cannot fill"],
+    ),
+    "schema with a key that is no text": (
+        "@tool\ndef f(x: Annotated[str, Field(json_schema_extra={'\\ud800': 1})]): ...",
+        ["tool 'f'", "parameter 'x'", "JSON cannot fill"],
+    ),
+    "schema made by a function, with what is no JSON": (
+        "@tool\ndef f(x: Annotated[str, Field(json_schema_extra=lambda found: found.update(x=Service()))]): ...",
+        ["tool 'f'", "parameter 'x'", "JSON cannot fill"],
+    ),
+    "more tools than providers take": (
+        "def numbered(n):\n    @tool(name=f't{n}')\n    def f() -> None: ...\n    return f\n"
+        "@agent(tools=[numbered(n) for n in range(129)])\nclass Many:\n    'Help.'",
+        ["agent 'many'", "129 tools", "128 at most", "several agents"],
+    ),
     "starred arguments": ("@tool\ndef f(*names: str): ...", ["tool 'f'", "`*names`", "by name"]),
     "double-starred arguments": ("@tool\ndef f(**names: str): ...", ["tool 'f'", "`**names`", "by name"]),
     "positional only": ("@tool\ndef f(x: int, /): ...", ["tool 'f'", "parameter 'x'", "remove the `/`"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -236,6 +237,33 @@ def test_a_mutable_default_is_made_anew_for_every_call(tool_of: ToolOf, call: Ca
     definition = tool_of(add)
     assert call(definition, {}) == ["x"]
     assert call(definition, {}) == ["x"]
+
+
+def test_texts_and_defaults_of_a_schema_are_cleaned_like_all_texts_of_declarations(tool_of: ToolOf) -> None:
+    class Line(BaseModel):
+        sku: Annotated[str, Field(description="a\x00b")]
+
+    @tool
+    def buy(
+        line: Line,
+        size: Annotated[str, Field(description="big\ud800", examples=["\x00"], json_schema_extra={"x\x00": "\x00"})],
+        name: str = Field("c\x00d", description="\ud83d\ude00"),
+    ) -> Line:
+        return line
+
+    definition = tool_of(buy)
+    properties = definition.parameters["properties"]
+    assert properties["size"] == {
+        "type": "string",
+        "description": "big\ufffd",
+        "examples": ["\ufffd"],
+        "x\ufffd": "\ufffd",
+    }
+    assert properties["name"] == {"type": "string", "description": "\U0001f600", "default": "c\ufffdd"}
+    assert definition.parameters["$defs"]["Line"]["properties"]["sku"]["description"] == "a\ufffdb"
+    assert definition.output_schema is not None
+    assert definition.output_schema["properties"]["sku"]["description"] == "a\ufffdb"
+    json.dumps([definition.parameters, definition.output_schema], ensure_ascii=False).encode()
 
 
 def test_text_that_no_store_can_hold_is_cleaned_before_the_function_gets_it(tool_of: ToolOf) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from amoxi_py.domain.approval import Approval
 from amoxi_py.domain.tool_call import CallStatus, Effect, ToolCall

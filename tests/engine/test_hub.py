@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from amoxi_py.domain.event import Event, EventType
+from amoxi_py.domain.tool_call import Effect, ToolCall
 from amoxi_py.engine.hub import Follower, Hub
 
 BOUND = 10.0
@@ -17,6 +18,12 @@ BUFFER = 1000
 
 def event(seq: int = 1, *, type: EventType = EventType.TOOL_PROGRESS, run: int = 1, conversation: int = 1) -> Event:
     return Event(conversation=conversation, seq=seq, run=run, run_id=f"run_{run}", type=type)
+
+
+def result(seq: int, size: int) -> Event:
+    call = ToolCall(id=f"call_{seq}", turn=1, n=seq, tool="t", arguments="{}", effect=Effect.UNSAFE, result="x" * size)
+    kind = EventType.TOOL_COMPLETED
+    return Event(conversation=1, seq=seq, run=1, run_id="run_1", type=kind, subject=call)
 
 
 def seqs(events: list[Event]) -> list[int]:
@@ -96,6 +103,36 @@ def test_a_reader_that_is_too_slow_is_sent_back_to_the_log_and_keeps_nothing() -
         assert seqs(await bounded(other.take())) == [1]
 
     asyncio.run(story())
+
+
+def test_a_reader_is_sent_back_to_the_log_when_what_waits_for_it_is_large() -> None:
+    async def story() -> None:
+        hub = Hub()
+        slow = hub.follow(1)
+        results = [result(seq, 60_000) for seq in range(5 * BUFFER)]
+        hub.publish(results[:8])
+        assert not slow.overflowed, "the results of a reply that come together are told as they come"
+        hub.publish(results[8:])
+        assert slow.overflowed
+        assert len(slow._events) == 0
+        slow.restart()
+        hub.publish(results[:8])
+        assert seqs(await bounded(slow.take())) == list(range(8))
+        for one in results[:50]:
+            hub.publish([one])
+            assert len(await bounded(slow.take())) == 1, "what was taken does not count any more"
+
+    asyncio.run(story())
+
+
+def test_one_event_is_told_however_large_it_is() -> None:
+    async def story() -> list[int]:
+        hub = Hub()
+        follower = hub.follow(1)
+        hub.publish([result(1, 10_000_000)])
+        return seqs(await bounded(follower.take()))
+
+    assert asyncio.run(story()) == [1]
 
 
 def test_a_full_buffer_is_given_whole_and_in_order() -> None:

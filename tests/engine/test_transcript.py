@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from amoxi_py.domain.approval import Approval
 from amoxi_py.domain.encoding import clean_json, clean_text, encode_json

@@ -295,8 +295,12 @@ class Proxy:
         while True:
             try:
                 near, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
                 far = socket.create_connection(("127.0.0.1", self._port))
             except OSError:
+                near.close()
                 return
             threading.Thread(target=self._pump, args=(near, far), daemon=True).start()
             threading.Thread(target=self._answer, args=(far, near), daemon=True).start()

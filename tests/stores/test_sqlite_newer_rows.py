@@ -43,8 +43,8 @@ async def test_an_event_of_an_unknown_type_is_passed_over(
         )
     newer.execute("UPDATE conversation SET last_seq = 5")
     await store.cancel(submitted.run.id, ANN)
-    assert [event.seq for event in await store.read_log(position, 0, 100)] == [1, 2, 6]
-    assert [event.seq for event in await store.read_log(position, 2, 1)] == [6]
+    assert [event.seq for event in (await store.read_log(position, 0, 100, 10**6)).events] == [1, 2, 6]
+    assert [event.seq for event in (await store.read_log(position, 2, 1, 10**6)).events] == [6]
 
 
 async def test_a_run_of_an_unknown_status_waits_and_can_be_cancelled(

@@ -6,8 +6,9 @@ Messages and events are held back and stored by one statement each; whoever read
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from amoxi_py.domain.event import Event, EventType
 from amoxi_py.domain.message import Message
@@ -15,8 +16,7 @@ from amoxi_py.domain.tool_call import ToolCall
 from amoxi_py.stores.sql.transaction import Transaction
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseTime:
+class LeaseTime(Struct, frozen=True):
     """The time that leases are counted in: milliseconds of a clock, and the boot that the clock belongs to."""
 
     now: int

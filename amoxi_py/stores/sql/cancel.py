@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from amoxi_py.domain.encoding import decode_json
 from amoxi_py.domain.event import EventType
@@ -51,9 +51,14 @@ def end_run(batch: Batch, run: int) -> None:
     wake_next(batch, conversation, held_until)
 
 
+def is_held(batch: Batch, until: int | None) -> bool:
+    """Whether a conversation waits for an old worker; a time beyond all holds is one that the calendar was set back."""
+    return until is not None and batch.now < until <= batch.now + HOLD_MS
+
+
 def wake_next(batch: Batch, conversation: int, held_until: int | None) -> None:
     """Make the conversation's first open run due, but not before the old worker has had time to let go."""
-    wake_at = max(batch.now, held_until or 0)
+    wake_at = held_until if held_until is not None and is_held(batch, held_until) else batch.now
     batch.tx.run_all("wake_next_runs", [(conversation, wake_at)])
 
 

@@ -7,7 +7,8 @@ changes is kept, and within a round each kind of row is one statement.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from amoxi_py.domain.encoding import clean_text, encode_json
 from amoxi_py.domain.event import EventType
@@ -21,19 +22,21 @@ from amoxi_py.stores.sql.rows import json_rows
 from amoxi_py.stores.sql.times import millis_up, seconds
 
 
-def write(batch: Batch, changes: Sequence[Change]) -> list[AmoxiError | None]:
-    """Store changes, in order; return for each None, or why it was refused."""
+def write(batch: Batch, changes: Sequence[Change]) -> list[AmoxiError | float | None]:
+    """Store changes, in order; return for each when it was stored, None when it was before, or why it was refused."""
     states = _load_states(batch, changes)
-    answers: list[AmoxiError | None] = []
+    answers: list[AmoxiError | float | None] = []
+    stored_at = seconds(batch.now)
     rounds: list[list[tuple[Change, bool]]] = []
     place_of: dict[int, int] = {}
     for change in changes:
         run = change.lease.run
         state = states.get(run)
         refusal = _refusal(state, change)
-        answers.append(refusal)
         if state is None or refusal is not None or change.number <= state.changes:
+            answers.append(refusal)
             continue
+        answers.append(stored_at)
         place = place_of.get(run, 0)
         place_of[run] = place + 1
         if place == len(rounds):

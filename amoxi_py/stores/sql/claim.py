@@ -74,7 +74,7 @@ def claim(batch: Batch, worker: WorkerKey, number: int, limit: int) -> tuple[Run
     dead = json_rows([key for key, _, _, is_dead in workers if is_dead])
     due = [key for (key,) in tx.rows("runs_of_workers", rows=dead, limit=limit)] if dead != "[]" else []
     if len(due) < limit:
-        due += [key for (key,) in tx.rows("due_runs", now=batch.now, limit=limit - len(due))]
+        due += [key for _, key in tx.rows("due_runs", now=batch.now, limit=limit - len(due))]
     if due:
         tx.run("claim_runs", rows=json_rows(due), worker=worker.key, number=number, now=batch.now)
         tx.run("record_claim", key=worker.key, number=number)

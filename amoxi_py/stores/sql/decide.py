@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from amoxi_py.domain.approval import Approval
 from amoxi_py.domain.encoding import clean_text

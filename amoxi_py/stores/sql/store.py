@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from amoxi_py.domain.approval import Approval
-from amoxi_py.domain.event import Event
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Lease, Run, RunRows
@@ -18,6 +17,7 @@ from amoxi_py.ports.store import (
     Change,
     Conversation,
     ConversationPage,
+    LogPage,
     LogPosition,
     Page,
     Submission,
@@ -54,8 +54,8 @@ class SqlStore(ABC):
 
     # -- a principal's verbs
 
-    async def submit(self, submission: Submission) -> Submitted:
-        return cast(Submitted, await self._perform(submission))
+    def submit(self, submission: Submission) -> asyncio.Future[Submitted]:
+        return self._put(submission)
 
     async def cancel(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
         return cast(Run, await self._perform(Act(lambda batch: cancel.cancel(batch, run_id, principal, agent))))
@@ -91,7 +91,7 @@ class SqlStore(ABC):
         claimed = await self._perform(Act(lambda batch: claim.claim(batch, worker, number, limit)))
         return cast(tuple[RunRows, ...], claimed)
 
-    def write(self, change: Change) -> asyncio.Future[None]:
+    def write(self, change: Change) -> asyncio.Future[float | None]:
         return self._put(change)
 
     async def pause(self, change: Change, until: float | None, kinds: tuple[str, ...]) -> bool:
@@ -158,8 +158,8 @@ class SqlStore(ABC):
     ) -> LogPosition:
         return await self._read(lambda tx: log.find_log(tx, principal.id, run_id, conversation_id, agent))
 
-    async def read_log(self, position: LogPosition, after: int, limit: int) -> tuple[Event, ...]:
-        return await self._read(lambda tx: log.read_log(tx, position, after, limit))
+    async def read_log(self, position: LogPosition, after: int, limit: int, limit_size: int) -> LogPage:
+        return await self._read(lambda tx: log.read_log(tx, position, after, limit, limit_size))
 
     async def secret(self, name: str, proposed: str) -> str:
         def secret(batch: Batch) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from amoxi_py.domain.encoding import clean_text, encode_json
 from amoxi_py.domain.event import EventType
@@ -12,7 +13,7 @@ from amoxi_py.domain.run import Lease, Run, RunRows, RunStatus
 from amoxi_py.errors import Conflict, NotFound
 from amoxi_py.ports.store import OnBusy, Submission, Submitted
 from amoxi_py.stores.sql.batch import Batch
-from amoxi_py.stores.sql.cancel import end_run
+from amoxi_py.stores.sql.cancel import end_run, is_held
 from amoxi_py.stores.sql.log import queued_data
 from amoxi_py.stores.sql.rows import json_rows, load_leased_runs, principal_facts
 from amoxi_py.stores.sql.times import seconds
@@ -23,8 +24,7 @@ KEY_LIFE_MS = 24 * 3600 * 1000
 TITLE_LENGTH = 80
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
+class _Place(Struct, frozen=True, kw_only=True):
     """Where a submission's run goes: `busy` when an earlier run is open, `held_until` when a cancelled one may be."""
 
     submission: Submission
@@ -154,7 +154,7 @@ def _claimed_by(batch: Batch, place: _Place) -> int | None:
 
 
 def _is_held(batch: Batch, place: _Place) -> bool:
-    return place.held_until is not None and place.held_until > batch.now
+    return is_held(batch, place.held_until)
 
 
 def _run_row(batch: Batch, place: _Place, worker: int | None) -> Row:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+from msgspec import Struct
 
 from amoxi_py.errors import LeaseLost, RequestError, StoreUnavailable
 from amoxi_py.ports.store import Change, Submission
@@ -14,8 +15,7 @@ from amoxi_py.stores.sql.changes import write
 from amoxi_py.stores.sql.submit import submit, submit_new
 
 
-@dataclass(frozen=True, slots=True)
-class Act:
+class Act(Struct, frozen=True):
     """A verb that checks and changes by itself. `after_writes` when it must not overtake writes that came before it."""
 
     do: Callable[[Batch], Any]
@@ -26,8 +26,7 @@ Verb = Change | Submission | Act
 """Plain submissions and writes are what they say: those of a batch are stored together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What a verb's caller gets: a value, or an error that left the store unchanged."""
 
     value: Any = None
@@ -84,6 +83,6 @@ def _act(batch: Batch, do: Callable[[Batch], Any]) -> Answer:
 
 def _write(batch: Batch, writes: list[tuple[int, Change]], answers: dict[int, Answer]) -> None:
     if writes:
-        refusals = write(batch, [change for _, change in writes])
-        for (place, _), refusal in zip(writes, refusals, strict=True):
-            answers[place] = Answer(error=refusal)
+        stored = write(batch, [change for _, change in writes])
+        for (place, _), one in zip(writes, stored, strict=True):
+            answers[place] = Answer(error=one) if isinstance(one, Exception) else Answer(one)

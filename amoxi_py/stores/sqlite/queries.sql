@@ -42,7 +42,16 @@ CROSS JOIN run ON run.worker = j.value AND run.status = 'running'
 ORDER BY run.key LIMIT :limit
 
 -- name: due_runs
-SELECT key FROM run WHERE wake_at IS NOT NULL AND wake_at <= :now ORDER BY wake_at, key LIMIT :limit
+-- The last two are due because the calendar was set back: no queued run, and none that waits for its model, is told
+-- to wait for so long.
+SELECT wake_at, key FROM run WHERE status = 'queued' AND wake_at <= :now
+UNION ALL
+SELECT wake_at, key FROM run WHERE status = 'waiting' AND wake_at <= :now
+UNION ALL
+SELECT wake_at, key FROM run WHERE status = 'queued' AND wake_at > :now + 60000
+UNION ALL
+SELECT wake_at, key FROM run WHERE waits = '["model"]' AND wake_at > :now + 3600000
+ORDER BY 1, 2 LIMIT :limit
 
 -- name: runs_of_claim
 SELECT key FROM run WHERE worker = :worker AND status = 'running' AND claim = :number ORDER BY key

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,8 +13,6 @@ from amoxi_py.surfaces.http.door import Door, principal_of
 from amoxi_py.surfaces.http.problems import documented
 from amoxi_py.surfaces.http.requests import CallId, RunId, known_id, read_body
 from amoxi_py.surfaces.http.schema import AGENT, body_schema
-
-log = logging.getLogger("amoxi_py.http")
 
 
 class ApprovalRoutes:
@@ -58,6 +54,4 @@ class ApprovalRoutes:
             run_id=known_id("run", id),
             agent=agent,
         )
-        by, decision = approval.by, approval.decision
-        log.info("run %s, call %s, tool %r: %s by %s", view.run_id, view.call.id, view.call.tool, decision, by)
         return json_answer(approval_json(approval, view))

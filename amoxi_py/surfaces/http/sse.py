@@ -1,15 +1,15 @@
 """An answer that is a stream of events (WHATWG HTML, server-sent events), written as ASGI messages.
 
-What is ready goes out in one send, and the next events are taken only when that one is on its way: a slow reader holds
-one batch and no more. Silence is broken by a comment. A reader that leaves, or a server that closes, ends the
-answer and nothing else.
+What is ready goes out in pieces of about 64 KiB, each when the one before it is on its way, and the next events are
+taken only after that: a slow reader holds one batch, and a few pieces of it as bytes. Silence is broken by a comment. A
+reader that leaves, or a server that closes, ends the answer and nothing else.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import aclosing, suppress
 
 from starlette.responses import Response
@@ -25,12 +25,27 @@ log = logging.getLogger("amoxi_py.http")
 
 _COMMENT = b":\n\n"
 _LAST_SEND_S = 1.0
+_PIECE = 65536  # a server that holds less than this for a reader takes one piece more
 _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}  # the second one is for nginx
 
 
 def encode_event(event: Event) -> bytes:
     """Return an event as it goes over the wire."""
     return f"id: {event.seq}\nevent: {event.type.label}\ndata: {encode_json(event.data)}\n\n".encode("ascii")
+
+
+def _pieces(events: Iterable[Event]) -> Iterator[bytes]:
+    """Encode events a piece at a time: the bytes of a batch can be many times its text."""
+    encoded: list[bytes] = []
+    size = 0
+    for event in events:
+        encoded.append(encode_event(event))
+        size += len(encoded[-1])
+        if size >= _PIECE:
+            yield b"".join(encoded)
+            encoded, size = [], 0
+    if encoded:
+        yield b"".join(encoded)
 
 
 class EventStreamResponse(Response):
@@ -67,7 +82,8 @@ class EventStreamResponse(Response):
             # The generator is closed here and now, not when the garbage collector finds it.
             async with aclosing(aiter(self._stream)) as batches:
                 async for batch in batches:
-                    await wire.write(b"".join(map(encode_event, batch)))
+                    await wire.write_events(batch)
+                    del batch  # a reader that waits for what comes next keeps nothing of what it had
         except OSError:  # how some servers say that the reader has left
             pass
         except AmoxiError as error:  # the reader comes again with its last id
@@ -114,3 +130,7 @@ class _Wire:
         async with self._lock:
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
             self._last = self._clock()
+
+    async def write_events(self, events: Iterable[Event]) -> None:
+        for piece in _pieces(events):
+            await self.write(piece)

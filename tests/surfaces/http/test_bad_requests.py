@@ -191,7 +191,7 @@ def test_a_store_that_is_away_is_503_and_says_when_to_come_again(open_house: Cal
         def __getattr__(self, name: str) -> Any:
             return getattr(self.store, name)
 
-        async def submit(self, *args: Any, **kwargs: Any) -> Any:
+        def submit(self, *args: Any, **kwargs: Any) -> Any:
             raise StoreUnavailable("disk full at /secret/path")
 
         async def busy_runs(self) -> int:

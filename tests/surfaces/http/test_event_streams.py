@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 from starlette.middleware.gzip import GZipMiddleware
+
+from amoxi_py.domain.event import Event, EventType
+from amoxi_py.surfaces.http.closing import Closing
+from amoxi_py.surfaces.http.sse import EventStreamResponse, encode_event
 
 PATH = "/agents/support-agent/runs"
 
@@ -192,23 +197,48 @@ def test_a_reader_that_takes_nothing_slows_nobody_and_has_the_whole_story_later(
     client = house.api()
     run = house.submit(client, "wait")
     port = int(house.url.rpartition(":")[2])
-    slow = socket.create_connection(("127.0.0.1", port), timeout=20)
-    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    conversation = run["conversation_id"]
-    path = f"/agents/support-agent/conversations/{conversation}/events"
-    head = f"GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer acme-token-0123456789\r\n\r\n"
-    slow.sendall(head.encode())
-    assert b"200 OK" in slow.recv(200)
-    house.gate.open()
-    house.events(client, f"/runs/{run['id']}/events")
-    flood = house.submit(client, "flood", wait=30, conversation_id=conversation)  # 8 MB of text
-    assert flood["status"] == "completed"
-    read = b""
-    while b"event: run.completed" not in read or flood["id"].encode() not in read[read.rindex(b"run.completed") :]:
-        part = slow.recv(1 << 20)
-        assert part, "the stream ended early"
-        read = read[-4096:] + part
-    slow.close()
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        conversation = run["conversation_id"]
+        path = f"/agents/support-agent/conversations/{conversation}/events"
+        head = f"GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer acme-token-0123456789\r\n\r\n"
+        slow.sendall(head.encode())
+        assert b"200 OK" in slow.recv(200)
+        house.gate.open()
+        house.events(client, f"/runs/{run['id']}/events")
+        flood = house.submit(client, "flood", wait=30, conversation_id=conversation)  # 8 MB of text
+        assert flood["status"] == "completed"
+        read = b""
+        while b"event: run.completed" not in read or flood["id"].encode() not in read[read.rindex(b"run.completed") :]:
+            part = slow.recv(1 << 20)
+            assert part, "the stream ended early"
+            read = read[-4096:] + part
+
+
+def test_a_batch_goes_out_in_pieces_and_no_more_of_it_is_encoded_than_is_on_its_way() -> None:
+    text = "\u20ac" * 5_000  # 30 KB on the wire
+    data = json.dumps({"text": text}, ensure_ascii=False)
+    events = [
+        Event(conversation=1, seq=seq, run=1, run_id="run_1", type=EventType.TOOL_PROGRESS, stored=data)
+        for seq in range(1, 41)
+    ]
+    bodies: list[bytes] = []
+
+    async def batches() -> AsyncIterator[tuple[Event, ...]]:
+        yield tuple(events)
+
+    async def send(message: Any) -> None:
+        bodies.append(message.get("body", b""))
+
+    async def never() -> Any:
+        await asyncio.get_running_loop().create_future()
+
+    async def answer() -> None:
+        await EventStreamResponse(batches(), closing=Closing(), heartbeat=60)({}, never, send)  # type: ignore[arg-type]
+
+    asyncio.run(answer())
+    assert b"".join(bodies).count(b"event: tool.progress\n") == 40
+    assert max(map(len, bodies)) < 65536 + len(encode_event(events[0]))
 
 
 def test_a_server_that_stops_ends_its_streams_at_once_and_whole(house: Any) -> None:

@@ -1,0 +1,158 @@
+"""What `Engine.wait` returns without a read is what the store would say."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amoxi_py import agent, tool
+from amoxi_py.declare.declarations import build_declarations
+from amoxi_py.declare.injection import open_instances
+from amoxi_py.domain.principal import Principal
+from amoxi_py.domain.run import Run
+from amoxi_py.engine.engine import Engine
+from amoxi_py.engine.settings import EngineSettings
+from amoxi_py.errors import NotFound
+from amoxi_py.models.script import call, fail
+from amoxi_py.models.scripted import ScriptedModel
+from amoxi_py.stores.sqlite.store import SqliteStore
+
+ANN = Principal(id="user:ann", name="Ann", tenant="t1", roles=frozenset({"a", "b"}), claims={"plan": "pro"})
+BOB = Principal(id="user:bob")
+
+
+@tool(read_only=True)
+async def look(thing: str) -> str:
+    """Look at a thing.
+
+    Args:
+        thing: Which
+    """
+    return f"{thing} is fine"
+
+
+@tool(needs_approval=True)
+async def act() -> str:
+    """Do something that a person has to approve."""
+    return "done"
+
+
+@agent(tools=[look, act], max_turns=2)
+class Looker:
+    """You look at things."""
+
+
+@agent(tools=[look])
+class Unready:
+    def instructions(self) -> str:
+        raise RuntimeError("no instructions today")
+
+
+@agent(tools=[look, act])
+class Actor:
+    """You act."""
+
+
+ENDS: dict[str, tuple[str, list[Any], str]] = {
+    "completes": ("looker", [call("look", thing="it"), "It is fine."], "completed"),
+    "is refused": ("looker", [fail(400)], "failed"),
+    "goes round": ("looker", [call("look", thing="it"), call("look", thing="it")], "failed"),
+    "is not ready": ("unready", ["Hello."], "failed"),
+}
+
+
+class OneModel:
+    def __init__(self, model: ScriptedModel) -> None:
+        self._model = model
+
+    def model_for(self, agent: object, ctx: object) -> ScriptedModel:
+        return self._model
+
+
+class Reads(SqliteStore):
+    """Counts how often a run is read."""
+
+    reads = 0
+
+    async def get_run(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
+        self.reads += 1
+        return await super().get_run(run_id, principal, agent)
+
+
+def with_engine(folder: Path, script: list[Any], use: Any, **settings: Any) -> Any:
+    async def main() -> Any:
+        declarations = build_declarations([Looker, Unready, Actor])
+        store = Reads(folder)
+        async with open_instances(declarations.singletons, {}) as instances:
+            engine = Engine(
+                store=store,
+                catalog=declarations.catalog,
+                instances=instances,
+                models=OneModel(ScriptedModel(script)),
+                settings=EngineSettings(**settings),
+            )
+            await engine.start()
+            try:
+                return await use(engine, store)
+            finally:
+                await engine.stop()
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_a_run_that_ends_here_is_returned_as_the_store_tells_it_and_without_a_read(tmp_path: Path, how: str) -> None:
+    name, script, status = ENDS[how]
+
+    async def use(engine: Engine, store: Reads) -> None:
+        submitted = await engine.submit(name, "Look at it", principal=ANN)
+        run = await engine.wait(submitted.run.id, ANN, timeout=10)
+        assert (run.status, store.reads) == (status, 0)
+        assert run == await engine.get_run(run.id, ANN)
+
+    with_engine(tmp_path, script, use)
+
+
+def test_a_wait_says_nothing_of_a_run_to_others(tmp_path: Path) -> None:
+    async def use(engine: Engine, store: Reads) -> None:
+        submitted = await engine.submit("looker", "Look at it", principal=ANN)
+        for principal, name in ((BOB, None), (ANN, "actor")):
+            with pytest.raises(NotFound):
+                await engine.wait(submitted.run.id, principal, agent=name, timeout=10)
+        assert (await engine.wait(submitted.run.id, ANN, agent="looker", timeout=10)).status == "completed"
+
+    with_engine(tmp_path, ["It is fine."], use)
+
+
+def test_a_run_that_waits_for_a_person_is_waited_for_too(tmp_path: Path) -> None:
+    async def use(engine: Engine, store: Reads) -> None:
+        submitted = await engine.submit("actor", "Do it", principal=ANN)
+        waiting = await engine.wait(submitted.run.id, ANN, timeout=0.5)
+        assert waiting.status == "waiting"
+        end = asyncio.ensure_future(engine.wait(waiting.id, ANN, timeout=10))
+        call_id = waiting.waiting_for[0].call_id
+        assert call_id is not None
+        await engine.decide(call_id, ANN, "approve")
+        run = await end
+        assert run.status == "completed"
+        assert run == await engine.get_run(run.id, ANN)
+
+    with_engine(tmp_path, [call("act"), "Done."], use)
+
+
+def test_a_cancelled_run_is_returned_as_cancelled(tmp_path: Path) -> None:
+    async def use(engine: Engine, store: Reads) -> None:
+        submitted = await engine.submit("looker", "Look at it", principal=ANN)
+        end = asyncio.ensure_future(engine.wait(submitted.run.id, ANN, timeout=10))
+        await asyncio.sleep(0)
+        await engine.cancel(submitted.run.id, ANN)
+        assert (await end).status == "cancelled"
+
+    async def never(request: object) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    with_engine(tmp_path, never, use)  # type: ignore[arg-type]
