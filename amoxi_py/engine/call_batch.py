@@ -27,13 +27,17 @@ from amoxi_py.errors import Conflict
 
 
 class BatchHost(Struct, frozen=True, kw_only=True):
-    """What a batch needs of its run: `reload` reads the message with the decisions made meanwhile."""
+    """What a batch needs of its run.
+
+    `reload` reads the message with the decisions made meanwhile; `values` are arguments that were read already.
+    """
 
     calls: CallHost
     agent: AgentDefinition
     parallel: int
     now: Callable[[], float]
     reload: Callable[[Message], Awaitable[Message]]
+    values: dict[Key, dict[str, Any]]
 
 
 class CallBatch:
@@ -82,6 +86,11 @@ class CallBatch:
             if self._decisions:
                 self._decisions = False
                 self.message = await self._host.reload(self.message)
+
+    @property
+    def repeats_at_no_cost(self) -> bool:
+        """Whether all running calls can be cut off now and run again elsewhere."""
+        return all(execution.repeats_at_no_cost for execution in self._running.values())
 
     def close(self) -> None:
         """Let nothing more of the running calls have an effect."""
@@ -183,8 +192,9 @@ class CallBatch:
                 tool = self._host.agent.tool(call.tool)
                 records = self._steps.get(key, ())
                 interrupted = key not in self._fresh
+                values = self._host.values.pop(key, None)
                 execution = CallExecution(
-                    self._host.calls, call, tool, records, interrupted=interrupted, follow=self._follow
+                    self._host.calls, call, tool, records, values, interrupted=interrupted, follow=self._follow
                 )
                 task = asyncio.get_running_loop().create_task(execution.run())
                 task.add_done_callback(self._wake)

@@ -81,7 +81,8 @@ _Outcome = _Returned | _Raised | _TimedOut
 class CallExecution:
     """Executes one started call; `interrupted` when an earlier worker had started it.
 
-    `follow` names the call that starts in its place, in the commit that records its result.
+    `values` are the tool's arguments when they were read already. `follow` names the call that starts in its place, in
+    the commit that records its result.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class CallExecution:
         call: ToolCall,
         tool: ToolDefinition | None,
         records: tuple[StepRecord, ...],
+        values: dict[str, Any] | None,
         *,
         interrupted: bool,
         follow: Callable[[Key], Key | None],
@@ -100,14 +102,23 @@ class CallExecution:
         self._call = call
         self._tool = tool
         self._records = {record.name: record for record in records}
+        self._values = values
         self._interrupted = interrupted
         self._context: CallToolContext | None = None
         self._progress = ProgressLines(host.journal, call)
 
+    @property
+    def repeats_at_no_cost(self) -> bool:
+        """Whether the call can be cut off now and run again elsewhere; a thread cannot be cut off."""
+        return self._tool is None or (self._repeatable(self._tool) and not self._tool.sync)
+
     async def run(self) -> ToolCall:
         """Execute the call, record its result, and return the settled call."""
-        status, value = await self._settle()
-        return await self._record(status, value)
+        try:
+            status, value = await self._settle()
+            return await self._record(status, value)
+        finally:
+            self._context = None  # it knows this object: together they would wait for the garbage collector
 
     def close(self) -> None:
         """Let nothing more of the running try have an effect."""
@@ -119,7 +130,9 @@ class CallExecution:
         if tool is None:
             return _gone(self._call, interrupted=self._interrupted)
         try:
-            arguments = read_arguments(tool, decode_json(self._call.effective_arguments))
+            arguments = self._values
+            if arguments is None:
+                arguments = read_arguments(tool, decode_json(self._call.effective_arguments))
         except ArgumentsInvalid as error:
             changed = "The tool does not take these arguments any more"
             if self._interrupted and self._call.effect is not Effect.READ_ONLY:

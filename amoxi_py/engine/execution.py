@@ -138,6 +138,7 @@ class RunExecution:
         finally:
             self._parts.hub.unwatch(self.lease.run, self._watch)
             self._journal.close()
+            self._batch = None  # it knows this object: together they would wait for the garbage collector
 
     def start(self) -> asyncio.Task[None]:
         """Begin to execute."""
@@ -151,6 +152,11 @@ class RunExecution:
             self._batch.close()
         if self._task is not None:
             self._task.cancel()
+
+    @property
+    def repeats_at_no_cost(self) -> bool:
+        """Whether it can be interrupted now and go on elsewhere with nothing left unknown."""
+        return self._batch is None or self._batch.repeats_at_no_cost
 
     def is_of(self, principal: Principal, agent: str | None) -> bool:
         """Whether this principal owns the run (of this agent, when given)."""
@@ -223,6 +229,7 @@ class RunExecution:
             max_result=settings.max_result,
             now=clock.now,
             expire_after=settings.approvals_expire_after,
+            values={},
         )
         host = CallHost(
             run=self._context,
@@ -238,6 +245,7 @@ class RunExecution:
             parallel=settings.parallel_calls,
             now=self._expiry_time,
             reload=self._with_decisions,
+            values=reader.values,
         )
         return _Play(agent=agent, tools=_tool_specs(agent, self._context), reader=reader, calls=calls)
 

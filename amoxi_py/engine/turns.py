@@ -64,7 +64,10 @@ async def ask(model: ChatModel, request: ModelRequest, deltas: Deltas) -> Reply:
 
 
 class ReplyReader(Struct, frozen=True, kw_only=True):
-    """Turns the replies of one run into messages. `now` gives seconds since 1970; `expire_after` is in seconds."""
+    """Turns the replies of one run into messages. `now` gives seconds since 1970; `expire_after` is in seconds.
+
+    `values` keeps, by (turn, n), the arguments of calls that can start at once, as the tool's Python values.
+    """
 
     agent: AgentDefinition
     run: AgentContext
@@ -73,6 +76,7 @@ class ReplyReader(Struct, frozen=True, kw_only=True):
     max_result: int
     now: Callable[[], float]
     expire_after: float | None
+    values: dict[tuple[int, int], dict[str, Any]]
 
     async def read(self, reply: Reply, turn: int, message_id: str) -> Message:
         """Return the message: each call is open, started, or settled already when it can never run."""
@@ -118,6 +122,8 @@ class ReplyReader(Struct, frozen=True, kw_only=True):
             now = self.now()
             expires_at = None if self.expire_after is None else now + self.expire_after
             return replace(call, approval=Approval(approver=tool.approver, created_at=now, expires_at=expires_at))
+        if isinstance(tool.needs_approval, bool):  # a rule of the app's own may have changed them
+            self.values[turn, n] = values
         return call
 
     def _tool(self, name: str) -> ToolDefinition | None:

@@ -412,8 +412,8 @@ class Store(Protocol):
     async def read_log(self, position: LogPosition, after: int, limit: int, limit_size: int) -> LogPage:
         """Return the next events with `seq > after`; a finished message stands in the place of its deltas.
 
-        A page has at most `limit` events, and ends soon after the sum of their `event_size` has passed `limit_size`:
-        with the reply, its calls and their results that passed it. One event is always there when the log has one.
+        A page ends before the event that would be one more than `limit`, or would bring the sum of their `event_size`
+        over `limit_size`. One event is always there when the log has one, however large it is.
         """
         ...
 

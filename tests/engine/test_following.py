@@ -104,4 +104,4 @@ def test_a_large_log_comes_in_batches_of_bounded_size(tmp_path: Path) -> None:
     told = bounded(story())
     assert [event.seq for batch in told for event in batch] == list(range(1, 205))
     assert len(told) > 1
-    assert max(sum(map(event_size, batch)) for batch in told) <= PAGE_SIZE + 17 * LINE
+    assert max(sum(map(event_size, batch)) for batch in told) <= PAGE_SIZE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import replace
@@ -12,11 +12,16 @@ from amoxi_py.domain.message import Message
 from amoxi_py.domain.tool_call import ToolCall
 from amoxi_py.errors import NotFound
 from amoxi_py.ports.store import LogPage, LogPosition, event_size
-from amoxi_py.stores.sql.rows import load_calls, load_turns
+from amoxi_py.stores.sql.rows import load_calls_of_events, load_messages_of_events
 from amoxi_py.stores.sql.transaction import Row, Transaction
 
 _TYPES = {int(kind): kind for kind in EventType}
-_BATCH = 16
+_COMPLETED = int(EventType.TOOL_COMPLETED)
+_FIRST_ROWS = 16
+_MOST_ROWS = 64
+_LAST = 2**31 - 1  # more than any number of a call in its reply
+
+_Subjects = dict[tuple[int, int, int | None], Message | ToolCall]
 
 
 def queued_data(agent: str, conversation_id: str) -> dict[str, Any]:
@@ -44,36 +49,22 @@ def find_log(
 
 
 def read_log(tx: Transaction, position: LogPosition, after: int, limit: int, limit_size: int) -> LogPage:
-    """Return the next events; a page of nothing but types of a newer version is passed over.
-
-    What events point to is loaded batch by batch, so that little is loaded that the page has no place for.
-    """
+    """Return the next events, of rows that are read a few at a time: how much they point to is not known before."""
     events: list[Event] = []
-    size = 0
-    while True:
-        rows = _rows_after(tx, position, after, limit)
-        for batch in _batches(rows):
-            if size > limit_size:
+    size, rows_at_once = 0, _FIRST_ROWS
+    while len(events) < limit:
+        asked = min(rows_at_once, limit - len(events))
+        rows = _rows_after(tx, position, after, asked)
+        for event in read_events(tx, rows):
+            size += event_size(event)
+            if events and size > limit_size:
                 return LogPage(events=tuple(events), more=True)
-            loaded = read_events(tx, batch)
-            events += loaded
-            size += sum(map(event_size, loaded))
-        more = len(rows) == limit
-        if events or not more:
-            return LogPage(events=tuple(events), more=more)
+            events.append(event)
+        if len(rows) < asked:
+            return LogPage(events=tuple(events), more=False)
         after = rows[-1][2]
-
-
-def _batches(rows: Sequence[Row]) -> Iterator[list[Row]]:
-    """Split rows of events where the reply changes: its calls are loaded all at once, and not twice for one page."""
-    batch: list[Row] = []
-    for row in rows:
-        if len(batch) >= _BATCH and (row[3], row[6]) != (batch[-1][3], batch[-1][6]):
-            yield batch
-            batch = []
-        batch.append(row)
-    if batch:
-        yield batch
+        rows_at_once = min(2 * rows_at_once, _MOST_ROWS)
+    return LogPage(events=tuple(events), more=True)
 
 
 def _rows_after(tx: Transaction, position: LogPosition, after: int, limit: int) -> list[Row]:
@@ -84,31 +75,30 @@ def _rows_after(tx: Transaction, position: LogPosition, after: int, limit: int) 
 
 
 def read_events(tx: Transaction, rows: Iterable[Row]) -> tuple[Event, ...]:
-    """Return stored events with what they point to; types that this version does not know are left out."""
+    """Return stored events with what they point to; types that this version does not know are left out.
+
+    A reply's results are loaded for the events that tell them alone: they are most of what a log weighs.
+    """
     known = [row for row in rows if row[5] in _TYPES]
     turns = {(row[3], row[6]) for row in known if row[6] is not None and row[7] is None}
-    calls_of = {(row[3], row[6]) for row in known if row[6] is not None and row[7] is not None} - turns
-    messages = {
-        (run, message.turn): message
-        for run, of_run in (load_turns(tx, sorted(turns)) if turns else {}).items()
-        for message in of_run
+    called = {(row[3], row[6], row[7], row[7]) for row in known if row[7] is not None and row[5] != _COMPLETED}
+    completed = {(row[3], row[6], row[7], row[7]) for row in known if row[7] is not None and row[5] == _COMPLETED}
+    asked = {(run, turn, 0, _LAST) for run, turn in turns if turn > 0}
+    asked |= {place for place in called if place[:2] not in turns}
+    calls = load_calls_of_events(tx, sorted(asked), results=False) if asked else {}
+    done = load_calls_of_events(tx, sorted(completed), results=True) if completed else {}
+    subjects: _Subjects = {
+        (run, message.turn, None): replace(message, calls=tuple(calls.get((run, message.turn), ())))
+        for run, message in (load_messages_of_events(tx, sorted(turns)) if turns else ())
     }
-    calls = {(*place, call.n): call for place, message in messages.items() for call in message.calls}
-    for place, of_turn in (load_calls(tx, sorted(calls_of)) if calls_of else {}).items():
-        calls |= {(*place, call.n): call for call in of_turn}
-    return tuple(_event(row, messages, calls) for row in known)
+    subjects |= {(*place, call.n): call for place, of_turn in calls.items() for call in of_turn}
+    results: _Subjects = {(*place, call.n): call for place, of_turn in done.items() for call in of_turn}
+    return tuple(_event(row, results if row[5] == _COMPLETED else subjects) for row in known)
 
 
-def _event(row: Row, messages: dict[tuple[int, int], Message], calls: dict[tuple[int, int, int], ToolCall]) -> Event:
+def _event(row: Row, subjects: _Subjects) -> Event:
     _, conversation, seq, run, run_id, number, turn, n, data, agent, conversation_id = row
     kind = _TYPES[number]
-    subject: Message | ToolCall | None = None
-    if turn is not None and n is None:
-        message = messages.get((run, turn))
-        subject = message and _without_results(message)
-    elif turn is not None:
-        call = calls.get((run, turn, n))
-        subject = call if call is None or kind is EventType.TOOL_COMPLETED else _without_result(call)
     return Event(
         conversation=conversation,
         seq=seq,
@@ -116,16 +106,5 @@ def _event(row: Row, messages: dict[tuple[int, int], Message], calls: dict[tuple
         run_id=run_id,
         type=kind,
         stored=queued_data(agent, conversation_id) if kind is EventType.RUN_QUEUED else data,
-        subject=subject,
+        subject=None if turn is None else subjects.get((run, turn, n)),
     )
-
-
-def _without_results(message: Message) -> Message:
-    """Return a message with its calls as they were when it was completed: an event keeps no more than it tells."""
-    if all(call.result is None for call in message.calls):
-        return message
-    return replace(message, calls=tuple(map(_without_result, message.calls)))
-
-
-def _without_result(call: ToolCall) -> ToolCall:
-    return call if call.result is None else replace(call, result=None)

@@ -65,6 +65,21 @@ def load_calls(tx: Transaction, turns: Iterable[tuple[int, int]]) -> dict[tuple[
     return calls
 
 
+def load_calls_of_events(
+    tx: Transaction, ranges: Iterable[tuple[int, int, int, int]], *, results: bool
+) -> dict[tuple[int, int], list[ToolCall]]:
+    """Load calls by run's key, turn, and their first and last number in it; without their results, or with them."""
+    calls: dict[tuple[int, int], list[ToolCall]] = defaultdict(list)
+    for row in tx.rows("calls_of_events", rows=json_rows(ranges), results=results):
+        calls[row[0], row[2]].append(_call(row))
+    return calls
+
+
+def load_messages_of_events(tx: Transaction, turns: Iterable[tuple[int, int]]) -> list[tuple[int, Message]]:
+    """Load some messages with the run's key, in order; their calls are left out."""
+    return [(row[0], _message(row, ())) for row in tx.rows("messages_of_turns", rows=json_rows(turns))]
+
+
 def load_call(tx: Transaction, run: int, turn: int, n: int) -> ToolCall | None:
     """Load one call."""
     return next((call for call in load_calls(tx, [(run, turn)])[run, turn] if call.n == n), None)

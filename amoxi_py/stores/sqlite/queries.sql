@@ -363,6 +363,17 @@ CROSS JOIN run AS r ON r.key = t.run
 LEFT JOIN approval AS a ON a.run = t.run AND a.turn = t.turn AND a.n = t.n
 ORDER BY t.run, t.turn, t.n
 
+-- name: calls_of_events
+SELECT t.run, r.id, t.turn, t.n, t.tool, t.arguments, t.effect, t.status, t.tries, t.failures,
+    CASE WHEN :results THEN t.result END,
+    a.approver, a.created_at, a.expires_at, a.decision, a.decided_by, a.reason, a.arguments
+FROM json_each(:rows) AS j
+CROSS JOIN tool_call AS t ON t.run = j.value ->> 0 AND t.turn = j.value ->> 1
+    AND t.n BETWEEN j.value ->> 2 AND j.value ->> 3
+CROSS JOIN run AS r ON r.key = t.run
+LEFT JOIN approval AS a ON a.run = t.run AND a.turn = t.turn AND a.n = t.n
+ORDER BY t.run, t.turn, t.n
+
 -- name: steps_of_runs
 SELECT s.run, s.turn, s.n, s.name, s.value, s.failed
 FROM json_each(:rows) AS j

@@ -1,0 +1,79 @@
+"""An ended run is freed by reference counts alone: a server under load must not wait for its garbage collector."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from pathlib import Path
+from typing import Any
+
+from amoxi_py import ToolContext, agent, tool
+from amoxi_py.declare.declarations import build_declarations
+from amoxi_py.declare.injection import open_instances
+from amoxi_py.domain.principal import Principal
+from amoxi_py.domain.tool_call import ToolCall
+from amoxi_py.engine.call_batch import CallBatch
+from amoxi_py.engine.calls import CallExecution
+from amoxi_py.engine.context import CallToolContext
+from amoxi_py.engine.engine import Engine
+from amoxi_py.engine.execution import RunExecution
+from amoxi_py.models.script import call
+from amoxi_py.models.scripted import ScriptedModel
+from amoxi_py.stores.sqlite.store import SqliteStore
+
+ANN = Principal(id="user:ann")
+KINDS = (RunExecution, CallBatch, CallExecution, CallToolContext, ToolCall)
+
+
+@tool(idempotent=True)
+async def fetch(number: int, ctx: ToolContext) -> str:
+    """Fetch something long.
+
+    Args:
+        number: Which
+    """
+    ctx.progress("fetching")
+    return await ctx.step("fetch", str.ljust, str(number), 10_000)
+
+
+@agent(tools=[fetch])
+class Fetcher:
+    """You fetch things."""
+
+
+class OneModel:
+    def __init__(self, model: ScriptedModel) -> None:
+        self._model = model
+
+    def model_for(self, agent: object, ctx: object) -> ScriptedModel:
+        return self._model
+
+
+def test_nothing_of_an_ended_run_waits_for_the_garbage_collector(tmp_path: Path) -> None:
+    async def main() -> list[Any]:
+        declarations = build_declarations([Fetcher])
+        model = ScriptedModel([call("fetch", number=1), call("fetch", number=2), "Fetched."], record=False)
+        async with open_instances(declarations.singletons, {}) as instances:
+            engine = Engine(
+                store=SqliteStore(tmp_path),
+                catalog=declarations.catalog,
+                instances=instances,
+                models=OneModel(model),
+            )
+            await engine.start()
+            try:
+                for _ in range(20):
+                    submitted = await engine.submit("fetcher", "Fetch", principal=ANN)
+                    assert (await engine.wait(submitted.run.id, ANN, timeout=20)).status == "completed"
+                await asyncio.sleep(0.1)  # the last progress lines' timers go
+                return [type(each).__name__ for each in gc.get_objects() if type(each) in KINDS]
+            finally:
+                await engine.stop()
+
+    gc.collect()
+    gc.disable()
+    try:
+        alive = asyncio.run(main())
+    finally:
+        gc.enable()
+    assert alive == []
