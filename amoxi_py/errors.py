@@ -4,6 +4,7 @@ AmoxiError
 ├── DeclarationError       the developer: a declared tool, agent or injection cannot work (stops the start)
 ├── ConfigError            the operator: a setting is unknown or bad (stops the start)
 ├── AddressUnusable        the operator: the server cannot listen where it should (stops the start)
+├── CommandRefused         who typed it: a command cannot do what it was asked, and has changed nothing
 ├── RequestError           the caller: the request cannot be done as it is
 │   ├── InvalidRequest     ... its content does not fit
 │   ├── NotAuthenticated   ... nobody knows who asks
@@ -63,6 +64,12 @@ class AddressUnusable(AmoxiError):
     """The server cannot listen at its address; the message says why, and the way out."""
 
     code = "address_unusable"
+
+
+class CommandRefused(AmoxiError):
+    """A command cannot do what it was asked; the message says why, and the way out."""
+
+    code = "command_refused"
 
 
 class RequestError(AmoxiError):

@@ -27,7 +27,7 @@ from typing import Any
 import uvloop
 
 from amoxi_py import ToolContext, agent, tool
-from amoxi_py.app.process import tune_process
+from amoxi_py.app.process import tune_memory, tune_process
 from amoxi_py.declare.declarations import build_declarations
 from amoxi_py.declare.injection import open_instances
 from amoxi_py.domain.principal import Principal
@@ -205,7 +205,8 @@ def main() -> None:
     parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument("--loads", nargs="*", default=["trivial", "support"])
     options = parser.parse_args()
-    tune_process()  # as the server does
+    tune_process()  # as the server does, and so the next one
+    tune_memory()
     print(f"{'load':<22}{'runs/s':>9}{'p50 ms':>9}{'p95 ms':>9}{'CPU ms/run':>12}{'bytes/run':>11}{'commits/run':>13}")
     for load in options.loads:
         _print(f"amoxi {load}", run(measure(load, options.runs, options.inflight)))

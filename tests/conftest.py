@@ -16,7 +16,9 @@ AppFolder = Callable[..., Path]
 Serve = Callable[..., ServerProcess]
 
 POSIX_ONLY = {
-    "fcntl, resource, os.fork and /proc": (
+    "fcntl, resource, os.fork, pty and /proc": (
+        "cli/test_chat_on_a_terminal.py",
+        "cli/test_lists_on_a_terminal.py",
         "crash/test_kill_at_every_store_call.py",
         "field/test_full_disk.py",
         "field/test_streams.py",
@@ -25,8 +27,10 @@ POSIX_ONLY = {
         "stores/test_sqlite_processes.py",
     ),
     "SIGKILL, SIGSTOP, and SIGTERM as a request": (
+        "cli/test_newcomer.py",
         "cli/test_serving.py",
         "field/test_bad_tools.py",
+        "field/test_hot_reload.py",
         "field/test_max_attempts.py",
         "field/test_orderly_stop.py",
         "field/test_seed_story.py",

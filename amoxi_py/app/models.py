@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Iterable, Mapping
-from contextlib import AsyncExitStack
 
 from amoxi_py.config.settings import Settings
 from amoxi_py.declare.context import RunContext
@@ -11,6 +12,10 @@ from amoxi_py.declare.definitions import AgentDefinition, Catalog
 from amoxi_py.errors import ConfigError
 from amoxi_py.models.lookup import resolve_model
 from amoxi_py.ports.chat_model import ChatModel
+
+log = logging.getLogger("amoxi_py.app")
+
+_CLOSING_S = 2.0
 
 
 class AgentModels:
@@ -33,12 +38,16 @@ class AgentModels:
         return self._by_agent[agent.name]
 
     async def aclose(self) -> None:
-        """Close the connections of the models that were made here."""
-        async with AsyncExitStack() as closing:
-            for model in self._made:
-                close = getattr(model, "aclose", None)
-                if close is not None:
-                    closing.push_async_callback(close)
+        """Close the connections of the models that were made here, within two seconds; what fails is logged."""
+        for model in self._made:
+            close = getattr(model, "aclose", None)
+            if close is None:
+                continue
+            try:
+                async with asyncio.timeout(_CLOSING_S):
+                    await close()
+            except Exception as error:  # noqa: BLE001 - the process stops, and must do so in time
+                log.warning("the connections of %s could not be closed: %s", model.name, type(error).__name__)
 
 
 def find_models(catalog: Catalog, settings: Settings) -> AgentModels:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from amoxi_py.app.declarations import read_declarations
-from amoxi_py.app.models import find_models
+from amoxi_py.app.models import AgentModels, find_models
 from amoxi_py.app.process import tune_process
 from amoxi_py.app.store import make_store
 from amoxi_py.config.load import load_settings
@@ -20,21 +20,52 @@ from amoxi_py.declare.injection import open_instances
 from amoxi_py.declare.scan import Declarations
 from amoxi_py.engine.engine import Engine
 from amoxi_py.engine.settings import EngineSettings
+from amoxi_py.ports.chat_model import ChatModel
+from amoxi_py.ports.store import Store
 
 log = logging.getLogger("amoxi_py.app")
 
 _LAST_MOMENTS_S = 1.5
 
 
-class Runtime:
-    """The store, the app's instances and the engine of one process; `stopped` when all of it has ended."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandIns:
+    """What a test gives in place of a process's real parts.
 
-    def __init__(self, settings: Settings, declarations: Declarations, *, worker: bool | None = None) -> None:
+    Attributes:
+        model: Answers for every agent, and is closed at the stop; None for the models that the app names.
+        instances: Ready instances by type; such a type is not made.
+        wrap_store: Gives what stands before the store.
+    """
+
+    model: ChatModel | None = None
+    instances: Mapping[type[Any], Any] = field(default_factory=dict)
+    wrap_store: Callable[[Store], Store] | None = None
+
+
+class Runtime:
+    """The store, the app's instances and the engine of one process; `stopped` when all of it has ended.
+
+    With `stand_ins` it is a guest in the process of a test, which it leaves as it is.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        declarations: Declarations,
+        *,
+        worker: bool | None = None,
+        stand_ins: StandIns | None = None,
+    ) -> None:
         self.settings = settings
         self.declarations = declarations
-        self._models = find_models(declarations.catalog, settings)
+        self._guest = stand_ins is not None
+        given = stand_ins or StandIns()
+        self._models = _models_of(declarations, settings, given.model)
+        self._given = given.instances
         self._instances = _LateInstances()
-        self._store = make_store(settings)
+        store = make_store(settings)
+        self._store = store if given.wrap_store is None else given.wrap_store(store)
         self._entered = AsyncExitStack()
         self._handing_over: asyncio.Task[None] | None = None
         self.stopped = False
@@ -49,11 +80,12 @@ class Runtime:
 
     async def start(self) -> None:
         """Make the app's instances, open the store, and begin to execute runs."""
-        tune_process()
+        if not self._guest:
+            tune_process()
         self._entered.push_async_callback(self._models.aclose)
         try:
             self._instances.opened = await self._entered.enter_async_context(
-                open_instances(self.declarations.singletons, {})
+                open_instances(self.declarations.singletons, self._given)
             )
             await self.engine.start()
         except BaseException:
@@ -61,11 +93,14 @@ class Runtime:
             raise
         self._tell()
 
-    def begin_stop(self) -> None:
-        """Begin to hand the runs over, at once and in the background; call it on the event loop."""
+    def begin_stop(self, *, hurry: bool = False) -> None:
+        """Begin to hand the runs over, at once and in the background; call it on the event loop.
+
+        In a hurry only what cannot be cut off without a cost gets the grace.
+        """
         if self._handing_over is None:
             grace = self.settings.server.stop_grace_s
-            self._handing_over = asyncio.get_running_loop().create_task(self.engine.stop_working(grace))
+            self._handing_over = asyncio.get_running_loop().create_task(self.engine.stop_working(grace, hurry=hurry))
 
     async def stop(self) -> None:
         """Hand the runs over, then close the store, the app's instances and the models made here."""
@@ -99,7 +134,7 @@ class Runtime:
         log.info("models: %s", ", ".join(self._models.names) or "none")
         if not engine.settings.worker:
             log.info("this process executes no runs ('ai.runs.worker' is false)")
-        if "offline" in self._models.names and not settings.dev:
+        if "offline" in self._models.names and not settings.dev and not self._guest:
             log.warning("the offline model answers: set 'ai.model', or the key of a provider such as OPENAI_API_KEY")
 
 
@@ -111,6 +146,12 @@ class _LateInstances:
     def get(self, kind: type[Any]) -> Any:
         assert self.opened is not None, "the process has not started"
         return self.opened.get(kind)
+
+
+def _models_of(declarations: Declarations, settings: Settings, model: ChatModel | None) -> AgentModels:
+    if model is None:
+        return find_models(declarations.catalog, settings)
+    return AgentModels(dict.fromkeys(declarations.catalog.agents, model), (model,))
 
 
 def engine_settings_of(settings: Settings) -> EngineSettings:

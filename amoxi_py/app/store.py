@@ -9,11 +9,12 @@ from amoxi_py.app.declarations import require_package
 from amoxi_py.config.load import load_settings
 from amoxi_py.config.settings import Settings
 from amoxi_py.errors import ConfigError
+from amoxi_py.ports.operator_store import OperatorStore
 from amoxi_py.ports.store import Store
 from amoxi_py.stores.sqlite.store import SqliteStore
 
 
-def make_store(settings: Settings) -> Store:
+def make_store(settings: Settings) -> OperatorStore:
     """Return the store, not opened yet.
 
     Raises:

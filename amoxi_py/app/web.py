@@ -37,12 +37,17 @@ class Serving:
         self.failure: BaseException | None = None
         self.on_ready: Callable[[], None] | None = None
         self.on_stop: Callable[[float], None] | None = None
+        self._hurry = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def settings(self) -> Settings:
         """What the operator has set."""
         return self.runtime.settings
+
+    def hand_over(self) -> None:
+        """Let the stop that a signal begins next be quick: another process is there to go on with the runs."""
+        self._hurry = True
 
     @asynccontextmanager
     async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
@@ -71,7 +76,7 @@ class Serving:
         if self.on_stop is not None:
             self.on_stop(self.settings.server.stop_grace_s)
         self.door.closing.set()
-        self._loop.call_soon_threadsafe(self.runtime.begin_stop)
+        self._loop.call_soon_threadsafe(lambda: self.runtime.begin_stop(hurry=self._hurry))
 
 
 def create_app(settings: Settings | None = None, *, package: str | None = None, profile: str | None = None) -> FastAPI:
@@ -87,12 +92,17 @@ def create_app(settings: Settings | None = None, *, package: str | None = None, 
         DeclarationError: declarations cannot work, or a module of the app's own package called this.
     """
     settings = settings or load_settings(profile=profile)
-    declarations = read_declarations(settings, package)
+    return web_app(Runtime(settings, read_declarations(settings, package)))
+
+
+def web_app(runtime: Runtime) -> FastAPI:
+    """Return the web application of a process whose parts have not started yet; its lifespan starts them."""
+    settings = runtime.settings
     door = Door(http_settings_of(settings))
-    serving = Serving(Runtime(settings, declarations), door)
+    serving = Serving(runtime, door)
     app = build_http(door, title=settings.app_name, version=version("amoxi-py"), lifespan=serving.lifespan)
     app.state.amoxi = serving
-    for configure in declarations.configure:
+    for configure in runtime.declarations.configure:
         configure(app)
     return app
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 
 from amoxi_py.app.logs import configure_logging
+from amoxi_py.app.process import tune_memory
 from amoxi_py.app.runtime import open_runtime
 from amoxi_py.app.stopping import StopSignals
 from amoxi_py.config.load import load_settings
@@ -38,6 +39,7 @@ async def _work(settings: Settings, on_stop: Callable[[float], None]) -> None:
     async with open_runtime(settings, worker=True):
         signals = StopSignals(on_first, forward=False)
         signals.install()
+        tune_memory()
         log.info("the worker is ready")
         await stop.wait()
     signals.restore()

@@ -11,10 +11,16 @@ import click
 from amoxi_py.cli.leaving import leave_on_signal
 
 _COMMANDS = {
+    "new": "Make the folder of a new app.",
     "dev": "Run the app for development: reload on save, no key needed.",
     "start": "Run the app in production, one process a core.",
     "worker": "Execute runs without serving the web.",
+    "chat": "Talk to an agent in the terminal.",
+    "runs": "See, cancel and retry runs.",
+    "approvals": "See and decide what waits for a person.",
+    "token": "Make a token for a program that calls.",
     "migrate": "Bring the store up to date.",
+    "doctor": "Check everything that an app needs to start.",
 }
 
 

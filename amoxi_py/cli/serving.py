@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import logging
 import math
-import os
-import signal
 import socket
 import sys
-import threading
 from collections.abc import Callable, Mapping
-from multiprocessing.connection import Connection
 from typing import Any
 
+from amoxi_py.cli.child import Lead
 from amoxi_py.cli.leaving import end_in_time
 from amoxi_py.config.load import load_settings
 from amoxi_py.config.settings import Settings
 from amoxi_py.errors import AmoxiError
 
 
-def serve(listener: socket.socket, settings: Settings, on_ready: Callable[[], None]) -> None:
+def serve(listener: socket.socket, settings: Settings, on_ready: Callable[[], None], lead: Lead | None = None) -> None:
     """Serve the app of the current folder until a signal ends it.
 
     Args:
         listener: The bound socket.
         settings: Of the app.
         on_ready: Called when the server takes traffic.
+        lead: Says when it is this process's turn; None for at once.
 
     Raises:
         AmoxiError: the app cannot start.
@@ -33,13 +31,18 @@ def serve(listener: socket.socket, settings: Settings, on_ready: Callable[[], No
     import uvicorn  # here, so that the supervisor does not load it
 
     from amoxi_py.app.logs import configure_logging
+    from amoxi_py.app.process import tune_memory
     from amoxi_py.app.web import create_app
 
     configure_logging(settings)
     app = create_app(settings)
+    tune_memory()
     serving = app.state.amoxi
     serving.on_ready = on_ready
     serving.on_stop = lambda grace: end_in_time(grace, lambda: serving.runtime.stopped)
+    if lead is not None:
+        lead.on_hand_over = serving.hand_over
+        lead.wait_to_begin()
     logging.getLogger("uvicorn.error").addFilter(lambda _: not isinstance(serving.failure, AmoxiError))
     config = uvicorn.Config(
         app,
@@ -60,24 +63,13 @@ def serve(listener: socket.socket, settings: Settings, on_ready: Callable[[], No
             raise
 
 
-def serve_as_child(link: Connection, listener: socket.socket, profile: str, given: Mapping[str, Any]) -> None:
-    """Do the same as `serve`, as a process of the supervisor at the other end of `link`.
+def serve_as_child(lead: Lead, listener: socket.socket, profile: str, given: Mapping[str, Any]) -> None:
+    """Do the same as `serve`, as a process of a supervisor.
 
     The settings are read anew, because files may have changed; what the command says, `given`, holds.
     """
-    from amoxi_py.cli.supervisor import READY
-
-    threading.Thread(target=_stop_with_supervisor, args=(link,), name="amoxi-supervisor", daemon=True).start()
     try:
-        serve(listener, load_settings(profile=profile, given=given), lambda: link.send_bytes(READY))
+        serve(listener, load_settings(profile=profile, given=given), lead.say_ready, lead)
     except AmoxiError as error:
         print(f"amoxi: {error}", file=sys.stderr, flush=True)
         sys.exit(1)
-
-
-def _stop_with_supervisor(link: Connection) -> None:
-    """Stop this process when the supervisor is gone: it would keep the port, and nobody could stop it."""
-    try:
-        link.recv_bytes()
-    except (EOFError, OSError):
-        os.kill(os.getpid(), signal.SIGTERM)

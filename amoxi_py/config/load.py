@@ -43,7 +43,7 @@ _NOT_BUILT = {
     "ai.conversations.ttl-s": "conversations in memory",
 }
 _DOORS_NOT_BUILT = {"mcp": "MCP", "a2a": "A2A"}
-_SECRET_KEYS = {"server.secret", "ai.store.listen-url"}
+SECRET_KEYS = {"server.secret", "ai.store.listen-url"}
 
 
 def load_settings(
@@ -64,6 +64,24 @@ def load_settings(
     Raises:
         ConfigError: a key is unknown or a value bad; all mistakes at once, and no secret in any of them.
     """
+    settings, problems = examine_settings(folder, profile=profile, environ=environ, given=given)
+    if problems:
+        raise ConfigError(*problems, warnings=settings.warnings)
+    return settings
+
+
+def examine_settings(
+    folder: Path | None = None,
+    *,
+    profile: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    given: Mapping[str, Any] | None = None,
+) -> tuple[Settings, tuple[str, ...]]:
+    """Do the same as `load_settings`, and return what is wrong beside the settings: these have defaults in its place.
+
+    Raises:
+        ConfigError: the profile has no name that can be used.
+    """
     folder = (folder or Path.cwd()).resolve()
     environ = process_environment() if environ is None else environ
     profile = profile or environ.get(PROFILE_VARIABLE) or PRODUCTION
@@ -78,10 +96,7 @@ def load_settings(
     provider = {name: text for name in PROVIDER_VARIABLES if (text := _text(name, variables, problems))}
     callers, caller_problems = read_callers(_caller_tokens(variables, problems))
     problems += caller_problems + tuple(_not_built(sections, found))
-    warnings = (*_unknown_variables(keys, variables), *_unused_callers(callers))
-    if problems:
-        raise ConfigError(*problems, warnings=warnings)
-    return Settings(
+    settings = Settings(
         profile=profile,
         folder=folder,
         app=sections.app,
@@ -91,8 +106,9 @@ def load_settings(
         callers=callers,
         provider=provider,
         sources={key: found[key].source for key in keys if key in found},
-        warnings=warnings,
+        warnings=(*_unknown_variables(keys, variables), *_unused_callers(callers)),
     )
+    return settings, tuple(problems)
 
 
 def _read_files(folder: Path, profile: str, keys: tuple[str, ...]) -> tuple[dict[str, Found], list[str]]:
@@ -160,7 +176,7 @@ def _key_of(location: tuple[int | str, ...], found: Mapping[str, Found]) -> str:
 
 
 def _bad_value(key: str, found: Found, message: str) -> str:
-    shown = "its value (not shown)" if key in _SECRET_KEYS else repr(found.value)
+    shown = "its value (not shown)" if key in SECRET_KEYS else repr(found.value)
     reason = (
         message.removeprefix("Value error, ").replace("Input should", "it should").replace("String should", "it should")
     )

@@ -177,4 +177,5 @@ def _call_data(type: EventType, call: ToolCall) -> dict[str, Any]:
             told["arguments"] = decode_json(approval.arguments)
     if type is EventType.TOOL_COMPLETED:
         told |= {"result": None if call.result is None else decode_json(call.result), "is_error": call.is_error}
+        told["status"] = public_status(call)
     return told

@@ -7,6 +7,8 @@ import logging
 from functools import partial
 from typing import Literal
 
+from msgspec.structs import replace
+
 from amoxi_py.declare.definitions import AgentDefinition, Catalog, Instances
 from amoxi_py.domain.approval import Approval
 from amoxi_py.domain.encoding import clean_json, clean_text, encode_json
@@ -21,9 +23,19 @@ from amoxi_py.engine.settings import EngineSettings
 from amoxi_py.engine.streams import EventStream
 from amoxi_py.engine.threads import ThreadPool
 from amoxi_py.engine.worker import Worker
-from amoxi_py.errors import ArgumentsInvalid, InvalidRequest, NotFound, StoreUnavailable
+from amoxi_py.errors import ArgumentsInvalid, Conflict, InvalidRequest, NotFound, StoreUnavailable
 from amoxi_py.ports.clock import Clock, SystemClock
-from amoxi_py.ports.store import CallView, Conversation, ConversationPage, Page, Store, Submission, Submitted, Verdict
+from amoxi_py.ports.store import (
+    CallView,
+    Conversation,
+    ConversationPage,
+    OnBusy,
+    Page,
+    Store,
+    Submission,
+    Submitted,
+    Verdict,
+)
 
 log = logging.getLogger("amoxi_py.engine")
 
@@ -81,11 +93,14 @@ class Engine:
         self._worker = Worker(parts)
         await self._worker.start()
 
-    async def stop_working(self, grace: float) -> None:
-        """Claim nothing more, let runs end within `grace` seconds, and hand over the rest; serving goes on."""
+    async def stop_working(self, grace: float, *, hurry: bool = False) -> None:
+        """Claim nothing more, let runs end within `grace` seconds, and hand over the rest; serving goes on.
+
+        In a hurry only what cannot be cut off without a cost gets the grace.
+        """
         worker, self._worker = self._worker, None
         if worker is not None:
-            await worker.stop(grace)
+            await worker.stop(grace, hurry=hurry)
 
     async def stop(self, grace: float = 0.0) -> None:
         """Stop working, then close the store."""
@@ -117,6 +132,7 @@ class Engine:
         idempotency_key: str | None = None,
         files: tuple[str, ...] = (),
         digest: str = "",
+        on_busy: OnBusy | None = None,
     ) -> Submitted:
         """Save a message and its run, and return at once.
 
@@ -128,6 +144,7 @@ class Engine:
             idempotency_key: The same key with the same request gives the same run, for 24 hours.
             files: Ids of files.
             digest: Of the request's content; made from the arguments when it is left out.
+            on_busy: What the message does to a busy conversation, instead of what the agent or the settings say.
 
         Raises:
             NotFound: no such agent, or no such conversation of this principal.
@@ -136,8 +153,8 @@ class Engine:
         """
         definition = self._agent(agent, principal)
         self._check_text(text)
-        worker = self._worker
-        place = worker.reserve() if worker is not None else None
+        _check_storable("conversation_id", conversation_id)
+        _check_storable("idempotency_key", idempotency_key)
         submission = Submission(
             run_id=new_id("run"),
             message_id=new_id("msg"),
@@ -149,11 +166,13 @@ class Engine:
             files=files,
             idempotency_key=idempotency_key,
             digest=digest or encode_json([agent, text, conversation_id, list(files)]),
-            on_busy=definition.on_busy or self.settings.on_busy,
-            claim_by=place,
+            on_busy=on_busy or self._on_busy(definition),
         )
+        worker = self._worker
+        place = worker.reserve() if worker is not None else None
         if worker is None or place is None:
             return await self._store.submit(submission)
+        submission = replace(submission, claim_by=place)
         try:
             stored = self._store.submit(submission)
         except StoreUnavailable:
@@ -192,16 +211,47 @@ class Engine:
                 worker.begin(found.rows)
             return
 
+    async def retry(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
+        """Submit the message of a run that has ended once more, and return the new run; the old one stays as it is.
+
+        The new run is in the same conversation, and all its calls have new ids, so what the old one did is not known
+        to be done. In a busy conversation it waits behind, where the agent does not refuse.
+
+        Raises:
+            NotFound: no such run of this principal (and agent, when given), or its agent exists no more.
+            Conflict: the run has not ended (`run_not_ended`), or the conversation is busy and the agent refuses.
+        """
+        run = await self._store.get_run(run_id, principal, agent)
+        if not run.status.final:
+            raise Conflict(
+                f"the run {run_id!r} is {run.status.value}; wait until it has ended, or cancel it, to retry it",
+                code="run_not_ended",
+            )
+        message, *_ = await self._store.run_messages(run_id, principal)
+        on_busy = self._on_busy(self._agent(run.agent, principal))
+        submitted = await self.submit(
+            run.agent,
+            message.text,
+            principal=principal,
+            conversation_id=run.conversation_id,
+            files=message.files,
+            on_busy="reject" if on_busy == "reject" else "queue",
+        )
+        return submitted.run
+
     async def wait(self, run_id: str, principal: Principal, *, agent: str | None = None, timeout: float) -> Run:
         """Return the run when it has ended, or as it is after `timeout` seconds; raise `NotFound`."""
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout
         here = None if self._worker is None else self._worker.find(run_id, principal, agent)
-        if here is not None and (known := await here.wait(timeout)) is not None:
-            return known
         while True:
             ended = self._hub.end_of(run_id)
             try:
+                if here is not None:
+                    await asyncio.wait((ended,), timeout=timeout)
+                    known, here = await here.outcome(), None
+                    if known is not None:
+                        return known
                 run = await self.get_run(run_id, principal, agent)
                 left = until - loop.time()
                 if left <= 0 or run.status.final:
@@ -234,6 +284,7 @@ class Engine:
         arguments: dict[str, object] | None = None,
         run_id: str | None = None,
         agent: str | None = None,
+        owner: Principal | None = None,
     ) -> tuple[Approval, CallView]:
         """Decide about a call that waits for approval; the first decision wins.
 
@@ -245,6 +296,7 @@ class Engine:
             arguments: To run with instead of the model's; only with an approval.
             run_id: The run that the call must belong to, when the caller named one.
             agent: The agent that the run must belong to, when the caller named one.
+            owner: Whose run it is, when the operator decides; then no rule about the approver counts.
 
         Raises:
             NotFound: no such approval for this principal.
@@ -255,7 +307,7 @@ class Engine:
         place = parse_call_id(call_id)
         if place is None or (run_id is not None and place[0] != run_id):
             raise NotFound("approval", call_id)
-        view = await self._store.get_call(call_id, principal)
+        view = await self._store.get_call(call_id, owner or principal)
         if (agent is not None and view.agent != agent) or view.call.approval is None:
             raise NotFound("approval", call_id)
         edited = None
@@ -268,6 +320,7 @@ class Engine:
             decision=decision,
             reason=clean_text(reason) if reason else None,
             arguments=edited,
+            operator=owner is not None,
         )
         approval, view = await self._store.decide(verdict)
         decided, by = approval.decision, approval.by
@@ -315,6 +368,9 @@ class Engine:
             raise NotFound("agent", name)
         return agent
 
+    def _on_busy(self, agent: AgentDefinition) -> OnBusy:
+        return agent.on_busy or self.settings.on_busy
+
     def _check_text(self, text: str) -> None:
         if not text.strip():
             raise InvalidRequest("the message is empty", code="message_empty")
@@ -337,3 +393,8 @@ class Engine:
             message = f"the edited arguments do not fit {tool.name!r}"
             raise InvalidRequest(message, code="arguments_invalid", errors=errors) from None
         return cleaned
+
+
+def _check_storable(name: str, value: str | None) -> None:
+    if value is not None and clean_text(value) != value:
+        raise InvalidRequest(f"{name} {value!r} holds characters that cannot be stored", code="text_not_storable")

@@ -12,20 +12,20 @@ from msgspec.structs import replace
 
 from amoxi_py.declare.context import RunContext
 from amoxi_py.declare.definitions import AgentDefinition, Catalog, Instances
-from amoxi_py.domain.encoding import clean_text, encode_json
-from amoxi_py.domain.event import Event, EventType, NewEvent
+from amoxi_py.domain.encoding import clean_text
+from amoxi_py.domain.event import Event, EventType
 from amoxi_py.domain.ids import new_id
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.next_action import AskModel, Limits, Wait, Work, next_action
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.retry import retry_delay
 from amoxi_py.domain.run import Run, RunFailure, RunRows, RunStatus
-from amoxi_py.domain.settle import settle
-from amoxi_py.domain.tool_call import CallStatus, ToolCall
+from amoxi_py.domain.tool_call import CallStatus
 from amoxi_py.engine.call_batch import BatchHost, CallBatch
 from amoxi_py.engine.calls import CallHost, call_result, completed_event
 from amoxi_py.engine.context import AgentContext
 from amoxi_py.engine.deltas import Deltas
+from amoxi_py.engine.endings import discarding, end_event, ended_run, settle_open
 from amoxi_py.engine.exits import belongs_to_run, cancelled_from_outside
 from amoxi_py.engine.hub import Hub
 from amoxi_py.engine.journal import Journal
@@ -33,7 +33,7 @@ from amoxi_py.engine.lease import LeaseKeeper
 from amoxi_py.engine.settings import EngineSettings
 from amoxi_py.engine.threads import ThreadPool
 from amoxi_py.engine.transcript import model_messages
-from amoxi_py.engine.turns import ReplyReader, ask
+from amoxi_py.engine.turns import ReplyReader, ask, reply_events, tool_specs
 from amoxi_py.errors import LeaseLost, ModelFailed
 from amoxi_py.ports.chat_model import ChatModel, ModelMessage, ModelRequest, Reply, ToolSpec
 from amoxi_py.ports.clock import Clock
@@ -90,6 +90,7 @@ class RunExecution:
         self.lease = rows.lease
         self.lingering: set[asyncio.Future[Any]] = set()
         self.ended: Run | None = None
+        self._ending = False
         self._task: asyncio.Task[None] | None = None
         self._checking: asyncio.Task[None] | None = None
         self._decided = False
@@ -155,17 +156,20 @@ class RunExecution:
 
     @property
     def repeats_at_no_cost(self) -> bool:
-        """Whether it can be interrupted now and go on elsewhere with nothing left unknown."""
-        return self._batch is None or self._batch.repeats_at_no_cost
+        """Whether it can be interrupted now and go on elsewhere with nothing left unknown.
+
+        While a change is on its way it may be the start of a call, which nobody could tell from one that ran.
+        """
+        return not self._journal.pending and (self._batch is None or self._batch.repeats_at_no_cost)
 
     def is_of(self, principal: Principal, agent: str | None) -> bool:
         """Whether this principal owns the run (of this agent, when given)."""
         return self._rows.principal.id == principal.id and agent in (None, self._rows.agent)
 
-    async def wait(self, timeout: float) -> Run | None:
-        """Return the run when it has come to its end here, or None when it goes on, waits, or ended otherwise."""
-        if self._task is not None:
-            await asyncio.wait((self._task,), timeout=timeout)
+    async def outcome(self) -> Run | None:
+        """Return what the run came to when it came to its end here, else None; for who was told that it has ended."""
+        if self._ending and self._task is not None:  # no code of the app is left in it
+            await asyncio.wait((self._task,))
         return self.ended
 
     def _watch(self, event: Event | None) -> None:
@@ -247,7 +251,7 @@ class RunExecution:
             reload=self._with_decisions,
             values=reader.values,
         )
-        return _Play(agent=agent, tools=_tool_specs(agent, self._context), reader=reader, calls=calls)
+        return _Play(agent=agent, tools=tool_specs(agent, self._context), reader=reader, calls=calls)
 
     def _expiry_time(self) -> float:
         return self._parts.clock.now() - _LATE_DECISION
@@ -271,8 +275,9 @@ class RunExecution:
             model_failures=0 if self._model_failures else None,
             end="completed" if ended else None,
             instructions=self._new_instructions,
-            events=tuple(_reply_events(message, ended=ended)),
+            events=tuple(reply_events(message, ended=ended)),
         )
+        self._ending = ended
         self._fresh = frozenset((call.turn, call.n) for call in message.calls if call.status is CallStatus.STARTED)
         stored_at = await self._journal.write(change)
         self._messages.append(message)
@@ -325,7 +330,7 @@ class RunExecution:
             policy = self._parts.settings.model_retry
             chance = random.random()  # noqa: S311 - spreads the tries of many runs
             pause = retry_delay(policy, self._model_failures, chance=chance, asked=error.retry_after)
-        parts = _discarding(partial) if partial is not None else {}
+        parts = discarding(partial) if partial is not None else {}
         if pause is None:
             failure = RunFailure(code=error.code, message=_FAILURE_TEXTS.get(error.code, _MODEL_SILENT))
             await self._end(failure, **parts)
@@ -338,7 +343,7 @@ class RunExecution:
         return await self._pause(self._parts.clock.now() + pause, ("model",), change)
 
     async def _discard(self, partial: str) -> None:
-        await self._journal.write(self._journal.change(**_discarding(partial)))
+        await self._journal.write(self._journal.change(**discarding(partial)))
 
     # -- the calls of a reply
 
@@ -372,22 +377,17 @@ class RunExecution:
 
     async def _end(self, failure: RunFailure | None, **parts: Any) -> None:
         events = parts.pop("events", ())
-        if failure is None:
-            end: Any = "completed"
-            last = NewEvent(type=EventType.RUN_COMPLETED)
-        else:
-            end = "failed"
+        if failure is not None:
             log.error("run %s failed in attempt %d: %s", self.lease.run_id, self._rows.attempt, failure.code)
-            data = encode_json({"error": {"code": failure.code, "message": failure.message}})
-            last = NewEvent(type=EventType.RUN_FAILED, data=data)
-        results = self._settle_open()
+        results = settle_open(self._messages)
         change = self._journal.change(
-            end=end,
+            end="completed" if failure is None else "failed",
             failure=failure,
             results=tuple(call_result(call) for call in results),
-            events=(*events, *(completed_event(call) for call in results), last),
+            events=(*events, *(completed_event(call) for call in results), end_event(failure)),
             **parts,
         )
+        self._ending = True
         stored_at = await self._journal.write(change)
         if failure is not None:
             self._note_end(RunStatus.FAILED, stored_at, error=failure)
@@ -398,52 +398,4 @@ class RunExecution:
         """Keep what the run came to, so that who waits for it here need not read it; it is what the store would say."""
         if stored_at is None:
             return
-        rows = self._rows
-        self.ended = Run(
-            id=rows.lease.run_id,
-            agent=rows.agent,
-            conversation_id=rows.conversation_id,
-            principal=rows.principal,
-            status=status,
-            attempt=rows.attempt,
-            usage=self._usage,
-            created_at=rows.messages[0].created_at,
-            updated_at=stored_at,
-            **parts,
-        )
-
-    def _settle_open(self) -> list[ToolCall]:
-        settled = {(item.turn, item.n): item for item in settle(tuple(self._messages))}
-        return [
-            replace(call, status=item.status, result=item.result)
-            for message in self._messages
-            for call in message.calls
-            if (item := settled.get((call.turn, call.n))) is not None
-        ]
-
-
-def _reply_events(message: Message, *, ended: bool) -> list[NewEvent]:
-    turn = message.turn
-    events = [NewEvent(type=EventType.MESSAGE_COMPLETED, turn=turn, subject=message)]
-    for call in message.calls:
-        events.append(NewEvent(type=EventType.TOOL_CALLED, turn=turn, n=call.n, subject=call))
-        if call.approval is not None:
-            events.append(NewEvent(type=EventType.APPROVAL_REQUESTED, turn=turn, n=call.n, subject=call))
-        if call.status.settled:
-            events.append(completed_event(call))
-    if ended:
-        events.append(NewEvent(type=EventType.RUN_COMPLETED))
-    return events
-
-
-def _discarding(partial: str) -> dict[str, Any]:
-    event = NewEvent(type=EventType.MESSAGE_DISCARDED, data=encode_json({"message_id": partial}))
-    return {"discard": True, "events": (event,)}
-
-
-def _tool_specs(agent: AgentDefinition, context: AgentContext) -> tuple[ToolSpec, ...]:
-    return tuple(
-        ToolSpec(name=tool.name, description=tool.description, parameters=tool.parameters)
-        for tool in agent.tools
-        if tool.exists_for(context.principal)
-    )
+        self.ended = ended_run(self._rows, status, stored_at, self._usage, **parts)

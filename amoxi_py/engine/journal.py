@@ -16,7 +16,7 @@ _LONGEST_PAUSE = 1.0
 
 
 class Journal:
-    """The changes of one run under one lease, numbered from 1."""
+    """The changes of one run under one lease, numbered from 1; `pending` of them are waited for at this moment."""
 
     def __init__(self, store: Store, lease: Lease) -> None:
         self.lease = lease
@@ -24,6 +24,7 @@ class Journal:
         self._number = 0
         self._loose: set[asyncio.Task[None]] = set()
         self.closed = False
+        self.pending = 0
 
     def change(self, **parts: Any) -> Change:
         """Return a change with the next number; it must be written, because later ones wait for it."""
@@ -96,8 +97,11 @@ class Journal:
             then()
 
     async def _until_durable(self, change: Change, written: asyncio.Future[float | None]) -> float | None:
+        self.pending += 1
         try:
             return await written
         except StoreUnavailable:
             await asyncio.sleep(_FIRST_PAUSE)
             return await self.persist(lambda: self._store.write(change))
+        finally:
+            self.pending -= 1

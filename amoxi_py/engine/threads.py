@@ -51,9 +51,8 @@ class ThreadPool:
             finally:
                 _call_loop(loop, _deliver, ended, None, None)
 
-        future = self.submit(tracked)
         try:
-            return cast(T, await future)
+            return cast(T, await self.submit(tracked))  # in no variable: an error's frames would keep it
         except asyncio.CancelledError:
             if not begin.take() and not ended.done():
                 for running in lingering:
@@ -72,16 +71,21 @@ def as_job(function: Callable[[], T]) -> tuple[asyncio.Future[T], Callable[[], N
     """Return a future of this loop, and the job that runs the function and fulfils it from any thread."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
+    awaited: asyncio.Future[T] | None = future
 
     def job() -> None:
-        if future.cancelled():
+        nonlocal awaited
+        if awaited is None or awaited.cancelled():
             return
+        outcome: Any = None
+        failure: BaseException | None = None
         try:
-            outcome: Any = function()
-            failure = None
+            outcome = function()
         except BaseException as error:  # noqa: BLE001 - whatever a tool raises belongs to who awaits it
-            outcome, failure = None, error
-        _call_loop(loop, _deliver, future, outcome, failure)
+            failure = error
+        _call_loop(loop, _deliver, awaited, outcome, failure)
+        # An error knows this frame; what the frame knows must not lead back to the error.
+        awaited = failure = None
 
     return future, job
 

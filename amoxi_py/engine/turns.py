@@ -12,16 +12,17 @@ from msgspec.structs import replace
 from amoxi_py.declare.definitions import AgentDefinition, Instances, ToolDefinition
 from amoxi_py.domain.approval import Approval
 from amoxi_py.domain.encoding import clean_json, clean_text, decode_json, encode_json
+from amoxi_py.domain.event import EventType, NewEvent
 from amoxi_py.domain.ids import call_id
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.tool_call import CallStatus, Effect, ToolCall
-from amoxi_py.engine.calls import read_arguments, settled_call
+from amoxi_py.engine.calls import completed_event, read_arguments, settled_call
 from amoxi_py.engine.context import AgentContext, CallToolContext, SyncCallContext
 from amoxi_py.engine.deltas import Deltas
 from amoxi_py.engine.exits import cancelled_from_outside
 from amoxi_py.engine.steps import Steps, error_text
 from amoxi_py.errors import ArgumentsInvalid, ModelFailed, ValueNotStorable
-from amoxi_py.ports.chat_model import CallRequest, ChatModel, ModelRequest, Reply, TextDelta
+from amoxi_py.ports.chat_model import CallRequest, ChatModel, ModelRequest, Reply, TextDelta, ToolSpec
 
 log = logging.getLogger("amoxi_py.models")
 
@@ -184,3 +185,27 @@ def _storable_name(name: str) -> str:
     """Return a name that every provider accepts back in a history."""
     kept = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in name)
     return kept[:64] or "unnamed"
+
+
+def tool_specs(agent: AgentDefinition, context: AgentContext) -> tuple[ToolSpec, ...]:
+    """Return the tools that the model is offered: those that exist for the principal."""
+    return tuple(
+        ToolSpec(name=tool.name, description=tool.description, parameters=tool.parameters)
+        for tool in agent.tools
+        if tool.exists_for(context.principal)
+    )
+
+
+def reply_events(message: Message, *, ended: bool) -> list[NewEvent]:
+    """Return the events that tell of a recorded reply; `ended` when it is the last word of its run."""
+    turn = message.turn
+    events = [NewEvent(type=EventType.MESSAGE_COMPLETED, turn=turn, subject=message)]
+    for call in message.calls:
+        events.append(NewEvent(type=EventType.TOOL_CALLED, turn=turn, n=call.n, subject=call))
+        if call.approval is not None:
+            events.append(NewEvent(type=EventType.APPROVAL_REQUESTED, turn=turn, n=call.n, subject=call))
+        if call.status.settled:
+            events.append(completed_event(call))
+    if ended:
+        events.append(NewEvent(type=EventType.RUN_COMPLETED))
+    return events

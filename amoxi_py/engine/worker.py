@@ -20,6 +20,7 @@ log = logging.getLogger("amoxi_py.worker")
 _MOST_AT_ONCE = 100
 _LAST_MOMENTS = 1.0
 _INTERRUPTS = 3
+_LOOK_AGAIN = 0.05
 
 
 class Worker:
@@ -55,6 +56,7 @@ class Worker:
     def unreserve(self) -> None:
         """Give the place back."""
         self._reserved -= 1
+        self._tell_of_place()
 
     def begin(self, rows: RunRows, history: tuple[Message, ...] | None = None) -> None:
         """Execute a run that was claimed for this worker; `history` spares a read when it is known."""
@@ -74,8 +76,11 @@ class Worker:
         execution = self._by_id.get(run_id)
         return execution if execution is not None and execution.is_of(principal, agent) else None
 
-    async def stop(self, grace: float) -> None:
-        """Claim nothing more, let runs end within `grace` seconds, and hand over what is left, at once."""
+    async def stop(self, grace: float, *, hurry: bool = False) -> None:
+        """Claim nothing more, let runs end within `grace` seconds, and hand over what is left, at once.
+
+        In a hurry only what cannot be cut off without a cost gets the grace; all else is handed over before.
+        """
         self._stopping = True
         self._parts.hub.on_due = lambda: None
         self._due.set()
@@ -84,7 +89,9 @@ class Worker:
                 await asyncio.wait((task,), timeout=_LAST_MOMENTS)  # a claim that is under way must not be lost
                 task.cancel()
                 await asyncio.wait((task,), timeout=_LAST_MOMENTS)
-        if self._active and grace > 0:
+        if hurry:
+            await self._hand_over_early(grace)
+        elif self._active and grace > 0:
             await asyncio.wait(self._active, timeout=grace)
         await self._interrupt_all()
         if self._releases:
@@ -92,6 +99,16 @@ class Worker:
         if self._keeper is not None:
             self._keeper.stop()
             await self._retire(self._keeper.worker)
+
+    async def _hand_over_early(self, grace: float) -> None:
+        """Interrupt each run as soon as that costs nothing, for at most `grace` seconds."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + grace
+        while self._active and (left := deadline - clock()) > 0:
+            for execution in self._active.values():
+                if execution.repeats_at_no_cost:
+                    execution.interrupt()
+            await asyncio.wait(self._active, timeout=min(left, _LOOK_AGAIN), return_when=asyncio.FIRST_COMPLETED)
 
     async def _retire(self, worker: WorkerKey) -> None:
         if self._releases:  # nobody may begin a run whose code goes on here, in a thread that cannot be ended
@@ -104,6 +121,10 @@ class Worker:
 
     def _free(self) -> int:
         return self._parts.settings.concurrency - len(self._active) - self._reserved
+
+    def _tell_of_place(self) -> None:
+        if self._free() == 1:
+            self._due.set()  # the last place was taken until now, so more may be waiting
 
     async def _enroll(self) -> None:
         sent = self._parts.clock.running()
@@ -185,8 +206,7 @@ class Worker:
         execution = self._active.pop(task)
         if self._by_id.get(execution.lease.run_id) is execution:
             del self._by_id[execution.lease.run_id]
-        if self._free() == 1:
-            self._due.set()  # the last place was taken until now, so more may be waiting
+        self._tell_of_place()
         failure = None if task.cancelled() else task.exception()
         if task.cancelled() or failure is not None:
             crashed = failure is not None and not isinstance(failure, LeaseLost)

@@ -20,6 +20,7 @@ from amoxi_py.domain.encoding import clean_text, decode_json
 from amoxi_py.domain.usage import Usage
 from amoxi_py.errors import ConfigError, ModelFailed
 from amoxi_py.models.failures import failure_in_stream, failure_of_status, log_text, read_retry_after
+from amoxi_py.models.loopback import check_reach
 from amoxi_py.models.openai_body import PARAMETERS, write_messages, write_tools
 from amoxi_py.models.sse import read_sse
 from amoxi_py.ports.chat_model import CallRequest, ModelRequest, Reply, TextDelta, ToolSpec
@@ -74,11 +75,11 @@ class OpenAIModel:
             await client.close()
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | Reply]:
+        client = self._client_here()
+        check_reach(self.name, client.base_url)
         assembly = _Assembly(secret=self._key)
         try:
-            async with self._client_here().chat.completions.with_streaming_response.create(
-                **self._body(request)
-            ) as response:
+            async with client.chat.completions.with_streaming_response.create(**self._body(request)) as response:
                 if not response.headers.get("content-type", "").startswith("text/event-stream"):
                     text = assembly.take_whole(await response.read())
                     if text:

@@ -20,6 +20,8 @@ from amoxi_py.ports.chat_model import AssistantMessage, ModelRequest, UserMessag
 
 Ending = Literal["finished", "length", "content_filter", "no_done", "late_cut", "unfinished", "cut", "error"]
 ANYTHING = "*"
+NO_REPLY_LEFT = 418
+"""The status of a request for which the script has no reply."""
 USAGE = Usage(requests=1, input_tokens=10, output_tokens=5)
 
 
@@ -193,7 +195,8 @@ class ScriptPlayer:
         script = self._scripts.get(text) or self._scripts.get(ANYTHING, [])
         if said >= len(script):
             return ScriptedFailure(
-                status=418, text=f"the script has {len(script)} replies to {text!r} and was asked for number {said + 1}"
+                status=NO_REPLY_LEFT,
+                text=f"the script has {len(script)} replies to {text!r} and was asked for number {said + 1}",
             )
         item = script[said]
         if isinstance(item, Tries):

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from amoxi_py.errors import ModelFailed
 from amoxi_py.models.failures import failure_of_status
 from amoxi_py.models.history import check_messages, check_request
-from amoxi_py.models.script import Script, ScriptedCall, ScriptedFailure, ScriptedReply, ScriptPlayer
+from amoxi_py.models.script import NO_REPLY_LEFT, Script, ScriptedCall, ScriptedFailure, ScriptedReply, ScriptPlayer
 from amoxi_py.ports.chat_model import CallRequest, ModelRequest, Reply, TextDelta
 
 _ENDINGS: dict[str, tuple[str, bool, str]] = {
@@ -28,7 +28,8 @@ class ScriptedModel:
 
     Attributes:
         requests: What it was asked, in order.
-        refused: What was wrong with the requests that it refused; a test ends with this empty.
+        refused: What was wrong with the requests that it refused, also when the script has no reply left; a test ends
+            with this empty.
     """
 
     def __init__(self, script: Script, *, record: bool = True, strict: bool = True) -> None:
@@ -50,6 +51,8 @@ class ScriptedModel:
             self._refuse_bad(request)
         answer = await self._player.next(request)
         if isinstance(answer, ScriptedFailure):
+            if answer.status == NO_REPLY_LEFT:
+                self.refused.append(answer.text)
             raise failure_of_status(answer.status, answer.text, reason=answer.reason, retry_after=answer.retry_after)
         texts: list[str] = []
         calls: list[CallRequest] = []

@@ -16,7 +16,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 from msgspec import Struct
 
 from amoxi_py.domain.approval import Approval, Decision
-from amoxi_py.domain.event import Event, NewEvent
+from amoxi_py.domain.event import Event, EventType, NewEvent
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Lease, Run, RunFailure, RunRows
@@ -133,7 +133,8 @@ class Change(Struct, frozen=True, kw_only=True):
 class Verdict(Struct, frozen=True, kw_only=True):
     """A decision about a call. `arguments` are edited ones, JSON text, already known to fit the tool.
 
-    `allowed` is whether the engine found that the principal may decide by a rule that only code can know.
+    `allowed` is whether the engine found that the principal may decide by a rule that only code can know. An
+    `operator`, the person who runs the app, may decide whatever the rule is.
     """
 
     call_id: str
@@ -143,6 +144,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     reason: str | None = None
     arguments: str | None = None
     allowed: bool = False
+    operator: bool = False
 
 
 class CallView(Struct, frozen=True, kw_only=True):
@@ -208,6 +210,8 @@ class LogPage(Struct, frozen=True, kw_only=True):
 def event_size(event: Event) -> int:
     """Return how many characters of text an event keeps in memory; what every event has beside is not counted."""
     size = len(event.stored) if isinstance(event.stored, str) else 0
+    if event.type is EventType.TOOL_PROGRESS:  # it tells only the id of its call, and one call has many
+        return size
     if isinstance(event.subject, ToolCall):
         size += _call_size(event.subject)
     elif event.subject is not None:
@@ -368,6 +372,10 @@ class Store(Protocol):
 
     async def get_run(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
         """Return the principal's run; raise `NotFound`."""
+        ...
+
+    async def run_messages(self, run_id: str, principal: Principal) -> tuple[Message, ...]:
+        """Return all messages of the principal's run with their calls, in order; raise `NotFound`."""
         ...
 
     async def list_runs(

@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from amoxi_py.models.loopback import SWITCH
+
 _OURS = ("AI_", "AMOXI_", "SERVER_", "APP_", "LOG_", "OPENAI_", "ANTHROPIC_", "DATABASE_URL", "PORT")
 
 
@@ -29,7 +31,7 @@ def free_port() -> int:
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return this process's environment without any setting of a server, plus `extra`."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
+    kept = {name: value for name, value in os.environ.items() if name == SWITCH or not name.startswith(_OURS)}
     return {**kept, "PYTHONUNBUFFERED": "1", **(extra or {})}
 
 

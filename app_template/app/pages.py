@@ -1,5 +1,6 @@
-"""The pages /assistant and /support-agent: one static file for both, and nothing inline."""
+"""The pages /assistant and /support-agent: a frame of this app around the chat, and nothing inline."""
 
+from html import escape
 from pathlib import Path
 
 from fastapi import FastAPI, Request
@@ -29,6 +30,9 @@ def add_pages(app: FastAPI) -> None:
     @app.get("/assistant", include_in_schema=False)
     @app.get("/support-agent", include_in_schema=False)
     async def page(request: Request) -> HTMLResponse:
-        agents = request.url_for("list_agents").path  # with the prefix of the settings, and what a proxy has in front
+        agent = request.url.path.rpartition("/")[2]
+        script = request.url_for("chat/page.js").path  # with the prefix of the settings, and what a proxy has in front
         html = (STATIC / "page.html").read_text("utf-8")
-        return HTMLResponse(html.replace("{agents}", agents), headers=HEADERS)
+        html = html.replace("{chat}", escape(script.rpartition("/")[0])).replace("{agent}", escape(agent))
+        html = html.replace(f'href="{agent}"', f'href="{agent}" aria-current="page"')
+        return HTMLResponse(html, headers=HEADERS)

@@ -1,55 +1,48 @@
-"""The agents behind their HTTP door, with the offline model."""
+"""What the agents do: each test is a real run, with a script in the place of the model."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fastapi.testclient import TestClient
+from app.agents import Assistant, SupportAgent
+from app.refunds import LEDGER
 
-from amoxi_py import create_app
-
-SETTINGS = Path(__file__).parents[1] / "application.json"
-
-
-@pytest.fixture
-def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("AI_MODEL", "offline")
-    (tmp_path / "application.json").write_text(SETTINGS.read_text("utf-8"), "utf-8")
-    with TestClient(create_app(profile="dev")) as client:
-        yield client
+from amoxi_py.testing import ScriptedModel, call, crash, run_agent
 
 
-def ask(client: TestClient, agent: str, message: str) -> dict:
-    answer = client.post(f"/agents/{agent}/runs?wait=30", json={"message": message})
-    assert answer.status_code in (200, 202), answer.text
-    return answer.json()
+def test_an_order_is_looked_up():
+    model = ScriptedModel([call("lookup_order", order_id="A-1001"), "It is shipped."])
+    result = run_agent(SupportAgent, "Where is order A-1001?", model=model)
+    assert result.output == "It is shipped."
+    assert result.call("lookup_order").result["status"] == "shipped"
 
 
-def test_an_order_is_looked_up(client: TestClient) -> None:
-    run = ask(client, "support-agent", "Where is order A-1001?")
-    assert run["output"] == "Here's what I found:\nID: A-1001\nItem: Trail backpack, 28 L\nStatus: shipped"
+def test_an_unknown_order_is_told_to_the_model():
+    model = ScriptedModel([call("lookup_order", order_id="A-9999"), "I cannot find it."])
+    result = run_agent(SupportAgent, "Where is order A-9999?", model=model)
+    assert result.call("lookup_order").is_error
+    assert result.call("lookup_order").result == "There is no order A-9999."
 
 
-def test_a_note_is_kept(client: TestClient) -> None:
-    ask(client, "assistant", "Add a note: buy tent pegs")
-    assert "buy tent pegs" in ask(client, "assistant", "List my notes")["output"]
+@pytest.mark.parametrize(("decision", "status"), [("approve", "done"), ("decline", "declined")])
+def test_a_cancellation_is_done_when_a_person_approves(decision, status):
+    model = ScriptedModel([call("cancel_order", order_id="A-1002"), "Settled."])
+    result = run_agent(SupportAgent, "Cancel order A-1002", model=model, decide={"cancel_order": decision})
+    assert result.call("cancel_order").status == status
+    assert Path("data/cancelled.log").exists() is (decision == "approve")
 
 
-def test_a_cancellation_waits_for_a_person(client: TestClient) -> None:
-    started = client.post("/agents/support-agent/runs?wait=1", json={"message": "Cancel order A-1002"}).json()
-    [waiting] = started["waiting_for"]
-    path = f"/agents/support-agent/runs/{started['id']}"
-    client.post(f"{path}/approvals/{waiting['call_id']}", json={"decision": "decline"}).raise_for_status()
-    with client.stream("GET", f"{path}/events") as events:
-        text = events.read().decode()
-    assert "run.completed" in text
-    assert client.get(path).json()["output"] == "That didn't work: The person declined this action."
+def test_a_note_is_kept():
+    run_agent(Assistant, "Add a note: buy tent pegs")  # without a model it is the offline one that answers
+    assert "buy tent pegs" in run_agent(Assistant, "List my notes").output
 
 
-@pytest.mark.parametrize("page", ["/assistant", "/support-agent"])
-def test_the_pages_are_there_and_allow_nothing_inline(client: TestClient, page: str) -> None:
-    answer = client.get(page)
-    assert answer.status_code == 200
-    assert "default-src 'self'" in answer.headers["content-security-policy"]
-    assert "<script>" not in answer.text
+def refund():
+    model = ScriptedModel([call("refund_order", order_id="A-1001"), "The money is on its way."])
+    result = run_agent(SupportAgent, "Refund order A-1001", model=model)
+    assert result.status == "completed"
+    assert result.call("refund_order").result["emailed"]
+
+
+def test_a_refund_goes_out_once_wherever_the_process_is_killed():
+    report = crash.at_every_step(refund, ledgers={str(LEDGER): crash.exactly(1)})
+    assert report.kills > 10

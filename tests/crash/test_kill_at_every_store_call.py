@@ -1,39 +1,25 @@
 """A process killed before or after any call of the store's port loses nothing and repeats nothing that is recorded."""
 
 import json
-import os
 import sqlite3
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from crash_scenario import play_everything
+from evidence import effects, recorded_steps
 
 from amoxi_py.ports.store import Store
+from amoxi_py.testing import crash
 
-PROGRAM = Path(__file__).with_name("program.py")
 SHARDS = 4
 VERBS = {name for name in vars(Store) if not name.startswith("_")}
 Effects = Counter[tuple[str, str]]
 
 
-def run_program(folder: Path, *arguments: object) -> None:
-    command = [sys.executable, str(PROGRAM), str(folder), *map(str, arguments)]
-    done = subprocess.run(
-        command, timeout=500, capture_output=True, text=True, env={**os.environ, "PYTHONWARNINGS": ""}
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def count_calls(folder: Path) -> Counter[str]:
-    folder.mkdir()
-    run_program(folder, "count")
-    return Counter(json.loads((folder / "calls.json").read_text(encoding="utf-8")))
-
-
-def read_effects(rows: list[tuple[str, str, int]]) -> Effects:
-    return Counter({(call, what): count for call, what, count in rows})
+def check_trial(killed: crash.Killed) -> None:
+    check_story(killed.folder)
+    check_effects(effects(killed.at_kill), recorded_steps(killed.at_kill), effects(killed.folder))
 
 
 def check_story(folder: Path) -> None:
@@ -54,7 +40,7 @@ def check_story(folder: Path) -> None:
     assert json.loads((folder / "refused.json").read_text(encoding="utf-8")) == []
 
 
-def check_effects(before: Effects, steps: set[tuple[str, ...]], after: Effects) -> None:
+def check_effects(before: Effects, steps: set[tuple[str, str]], after: Effects) -> None:
     """Check that nothing recorded ran again, and that no unsafe tool ran twice."""
     for (call, what), count in after.items():
         if what in ("charge", "cancel", "ship"):
@@ -69,20 +55,10 @@ def check_effects(before: Effects, steps: set[tuple[str, ...]], after: Effects) 
 
 @pytest.mark.crash
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("shard", range(SHARDS))
-def test_a_process_killed_at_any_store_call_is_finished_by_the_next_one(tmp_path: Path, shard: int) -> None:
-    total = count_calls(tmp_path / "counted").total()
-    run_program(tmp_path, "trials", shard + 1, total, SHARDS)
-    trials = sorted(tmp_path.glob("trial-*"))
-    assert len(trials) == 2 * len(range(shard + 1, total + 1, SHARDS))
-    for folder in trials:
-        trial = json.loads((folder / "trial.json").read_text(encoding="utf-8"))
-        assert trial["finished"] == 0, (folder.name, trial, (folder / "finish.log").read_text(encoding="utf-8"))
-        check_story(folder)
-        steps = {tuple(step) for step in trial["steps"]}
-        check_effects(read_effects(trial["before"]), steps, read_effects(trial["after"]))
-
-
-@pytest.mark.crash
-def test_the_script_of_the_kill_test_calls_every_verb_of_the_port(tmp_path: Path) -> None:
-    assert set(count_calls(tmp_path / "counted")) == VERBS
+@pytest.mark.parametrize("shard", range(1, SHARDS + 1))
+def test_a_process_killed_at_any_store_call_is_finished_by_the_next_one(shard: int) -> None:
+    report = crash.at_every_step(
+        play_everything, check=check_trial, every_call=True, part=(shard, SHARDS), processes=1, timeout=90.0
+    )
+    assert set(report.verbs) == VERBS, "the scenario calls every verb of the port"
+    assert report.kills > len(report.commits) / SHARDS

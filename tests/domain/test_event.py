@@ -134,6 +134,7 @@ def test_a_completed_tool_is_told_with_its_result_and_whether_it_is_an_error(sta
         "call_id": "call_1",
         "result": {"id": 1},
         "is_error": status is not CallStatus.DONE,
+        "status": status.value,
     }
 
 

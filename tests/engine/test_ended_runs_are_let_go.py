@@ -7,7 +7,7 @@ import gc
 from pathlib import Path
 from typing import Any
 
-from amoxi_py import ToolContext, agent, tool
+from amoxi_py import ToolContext, ToolError, agent, tool
 from amoxi_py.declare.declarations import build_declarations
 from amoxi_py.declare.injection import open_instances
 from amoxi_py.domain.principal import Principal
@@ -36,7 +36,17 @@ async def fetch(number: int, ctx: ToolContext) -> str:
     return await ctx.step("fetch", str.ljust, str(number), 10_000)
 
 
-@agent(tools=[fetch])
+@tool(idempotent=True)
+def fail(number: int) -> str:
+    """Fail in a thread.
+
+    Args:
+        number: Which
+    """
+    raise ToolError(f"no {number}")
+
+
+@agent(tools=[fetch, fail])
 class Fetcher:
     """You fetch things."""
 
@@ -49,10 +59,16 @@ class OneModel:
         return self._model
 
 
+def of_runs() -> list[Any]:
+    return [each for each in gc.get_objects() if type(each) in KINDS]
+
+
 def test_nothing_of_an_ended_run_waits_for_the_garbage_collector(tmp_path: Path) -> None:
     async def main() -> list[Any]:
         declarations = build_declarations([Fetcher])
-        model = ScriptedModel([call("fetch", number=1), call("fetch", number=2), "Fetched."], record=False)
+        model = ScriptedModel(
+            [call("fetch", number=1), call("fetch", number=2), call("fail", number=3), "Fetched."], record=False
+        )
         async with open_instances(declarations.singletons, {}) as instances:
             engine = Engine(
                 store=SqliteStore(tmp_path),
@@ -66,14 +82,15 @@ def test_nothing_of_an_ended_run_waits_for_the_garbage_collector(tmp_path: Path)
                     submitted = await engine.submit("fetcher", "Fetch", principal=ANN)
                     assert (await engine.wait(submitted.run.id, ANN, timeout=20)).status == "completed"
                 await asyncio.sleep(0.1)  # the last progress lines' timers go
-                return [type(each).__name__ for each in gc.get_objects() if type(each) in KINDS]
+                return of_runs()
             finally:
                 await engine.stop()
 
     gc.collect()
+    before = of_runs()  # what other tests keep
     gc.disable()
     try:
         alive = asyncio.run(main())
     finally:
         gc.enable()
-    assert alive == []
+    assert [type(each).__name__ for each in alive if all(each is not one for one in before)] == []

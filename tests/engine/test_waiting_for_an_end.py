@@ -15,7 +15,7 @@ from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Run
 from amoxi_py.engine.engine import Engine
 from amoxi_py.engine.settings import EngineSettings
-from amoxi_py.errors import NotFound
+from amoxi_py.errors import InvalidRequest, NotFound, ValueNotStorable
 from amoxi_py.models.script import call, fail
 from amoxi_py.models.scripted import ScriptedModel
 from amoxi_py.stores.sqlite.store import SqliteStore
@@ -141,6 +141,42 @@ def test_a_run_that_waits_for_a_person_is_waited_for_too(tmp_path: Path) -> None
         assert run == await engine.get_run(run.id, ANN)
 
     with_engine(tmp_path, [call("act"), "Done."], use)
+
+
+def test_a_cancelled_run_is_returned_when_that_is_stored_and_not_when_its_code_has_ended(tmp_path: Path) -> None:
+    begun, held = asyncio.Event(), asyncio.Event()
+
+    async def clings(request: object) -> str:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await held.wait()
+        return ""
+
+    async def use(engine: Engine, store: Reads) -> None:
+        submitted = await engine.submit("looker", "Look at it", principal=ANN)
+        await begun.wait()
+        end = asyncio.ensure_future(engine.wait(submitted.run.id, ANN, timeout=60))
+        await asyncio.sleep(0)
+        await engine.cancel(submitted.run.id, ANN)
+        async with asyncio.timeout(10):
+            assert (await end).status == "cancelled"
+        held.set()
+
+    with_engine(tmp_path, clings, use)  # type: ignore[arg-type]
+
+
+def test_a_submission_that_is_refused_takes_no_place(tmp_path: Path) -> None:
+    async def use(engine: Engine, store: Reads) -> None:
+        for wrong in ({"files": (object(),)}, {"conversation_id": "\ud800"}, {"idempotency_key": "a\x00"}):
+            with pytest.raises((InvalidRequest, ValueNotStorable)):
+                await engine.submit("looker", "Look at it", principal=ANN, **wrong)  # type: ignore[arg-type]
+        submitted = await engine.submit("looker", "Look at it", principal=ANN)
+        assert submitted.rows is not None, "the only place is free, so the run begins here and now"
+        assert (await engine.wait(submitted.run.id, ANN, timeout=10)).status == "completed"
+
+    with_engine(tmp_path, ["It is fine."], use, concurrency=1)
 
 
 def test_a_cancelled_run_is_returned_as_cancelled(tmp_path: Path) -> None:

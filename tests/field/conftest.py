@@ -28,7 +28,8 @@ import httpx2
 import pytest
 
 from amoxi_py.ports.chat_model import AssistantMessage, ModelRequest, ToolResult, UserMessage
-from amoxi_py.testing import Script, StrictModelServer
+from amoxi_py.testing import EventRecord, Script, StrictModelServer
+from amoxi_py.testing.client import read_events
 from amoxi_py.testing.processes import ServerProcess
 
 TOKENS = {"acme": "acme-token-0123456789", "globex": "globex-token-0123456789"}
@@ -92,15 +93,6 @@ class Folder:
         (self.path / f"gate-{name}").unlink()
 
 
-@dataclass(frozen=True)
-class Told:
-    """One event as a reader got it."""
-
-    id: int
-    type: str
-    data: dict[str, Any]
-
-
 @dataclass
 class Client:
     """One caller of one server. Every method that has `path` in its name gives the bare answer."""
@@ -159,7 +151,7 @@ class Client:
     def decide(self, run_id: str, call_id: str, decision: str, **more: Any) -> httpx2.Response:
         return self.post_path(f"/runs/{run_id}/approvals/{call_id}", {"decision": decision, **more})
 
-    def events(self, run_id: str, *, after: int | None = None) -> list[Told]:
+    def events(self, run_id: str, *, after: int | None = None) -> list[EventRecord]:
         """A run's stream to its end; an empty list when it had ended before `after` (204)."""
         with self.follow(f"/runs/{run_id}/events", after=after) as events:
             return list(events)
@@ -179,7 +171,7 @@ class Client:
                 return found
 
     @contextmanager
-    def follow(self, path: str, *, after: int | None = None, **kwargs: Any) -> Iterator[Iterator[Told]]:
+    def follow(self, path: str, *, after: int | None = None, **kwargs: Any) -> Iterator[Iterator[EventRecord]]:
         """Open a stream; what it gives is read as it comes."""
         headers = {} if after is None else {"last-event-id": str(after)}
         with self.http.stream("GET", path, headers=headers, **kwargs) as response:
@@ -200,7 +192,7 @@ class Reader:
     url: str
     path: str
     token: str
-    events: list[Told] = field(default_factory=list)
+    events: list[EventRecord] = field(default_factory=list)
     connections: int = 0
     problem: str | None = None
     last: str = "nothing yet"
@@ -216,7 +208,7 @@ class Reader:
     def types(self) -> list[str]:
         return [event.type for event in self.events]
 
-    def wait_for(self, type: str, timeout: float = 20.0, **data: Any) -> Told:
+    def wait_for(self, type: str, timeout: float = 20.0, **data: Any) -> EventRecord:
         """The first event of this type whose data has these fields."""
         return wait_until(
             lambda: next(
@@ -231,7 +223,7 @@ class Reader:
             f"the event {type} {data} comes; so far {self.types()}; last: {self.problem or self.last}",
         )
 
-    def wait_end(self, timeout: float = 30.0) -> list[Told]:
+    def wait_end(self, timeout: float = 30.0) -> list[EventRecord]:
         """All events, when the server has said that there are no more."""
         self._thread.join(timeout)
         assert not self._thread.is_alive(), f"the stream did not end; so far {self.types()}"
@@ -331,22 +323,6 @@ class Proxy:
             side.close()
 
 
-def read_events(response: httpx2.Response) -> Iterator[Told]:
-    """The events of a stream; one that the connection's end cut in the middle is none."""
-    fields: dict[str, str] = {}
-    for line in response.iter_lines():
-        if line:
-            name, _, value = line.partition(": ")
-            if not line.startswith(":"):
-                assert name not in fields, "one line of data in an event"
-                assert line.isascii()
-                fields[name] = value
-        elif fields:
-            assert list(fields) == ["id", "event", "data"]
-            yield Told(int(fields["id"]), fields["event"], json.loads(fields["data"]))
-            fields = {}
-
-
 def wait_until(condition: Callable[[], Any], timeout: float = 20.0, what: str = "it happens") -> Any:
     deadline = time.monotonic() + timeout
     while not (found := condition()):
@@ -355,7 +331,7 @@ def wait_until(condition: Callable[[], Any], timeout: float = 20.0, what: str = 
     return found
 
 
-def assert_one_story(events: Sequence[Told], end: str = "run.completed") -> None:
+def assert_one_story(events: Sequence[EventRecord], end: str = "run.completed") -> None:
     """Check what one reader of one run got: nothing twice, no gap in a text, one start and one end of each call."""
     ids = [event.id for event in events]
     assert ids == sorted(set(ids)), "ids grow"

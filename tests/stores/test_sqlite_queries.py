@@ -12,9 +12,9 @@ from amoxi_py.stores.sql.transaction import load_queries
 from amoxi_py.stores.sqlite.store import SqliteStore
 
 QUERIES = load_queries("amoxi_py.stores.sqlite")
-SMALL = ("SCAN j", "SCAN json_each", "SCAN CONSTANT", "SCAN worker", "SCAN sqlite_sequence")
+SMALL = ("SCAN j", "SCAN w", "SCAN (subquery", "SCAN json_each", "SCAN CONSTANT", "SCAN worker", "SCAN sqlite_sequence")
 IN_ORDER_WITH_LIMIT = {"oldest_idempotency_keys"}
-OPEN_ONLY = {"count_open_runs": "SCAN run USING INDEX run_open"}
+OPEN_ONLY = dict.fromkeys(("count_open_runs", "find_open_runs"), "SCAN run USING INDEX run_open")
 
 
 async def open_store(folder: Path) -> SqliteStore:

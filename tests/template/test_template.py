@@ -141,8 +141,8 @@ def test_the_pages_hold_nothing_inline_and_ask_nobody_else(serve: Any, folder: P
         policy, html = visitor.page(path)
         assert "default-src 'self'" in policy
         assert re.search(r"<script(?![^>]*\bsrc=)|\son\w+=|style=|https?://", html) is None
-        assets = re.findall(r'(?:src|href)="(static/[^"]+)"', html)
-        assert len(assets) == 3
+        assets = re.findall(r'(?:src|href)="/?((?:static|chat)/[^"]+)"', html)
+        assert len(assets) == 4
         for asset in assets:
             assert visitor.page("/" + asset)[1]
 

@@ -68,7 +68,7 @@ def _decidable(view: CallView, verdict: Verdict) -> Approval:
     owner = verdict.principal.id == view.requested_by.id
     if approval is None or verdict.run_id != view.run_id:
         raise NotFound("approval", verdict.call_id)
-    if not is_approver(view, verdict.principal, verdict.allowed):
+    if not verdict.operator and not is_approver(view, verdict.principal, verdict.allowed):
         if owner:
             raise Forbidden(f"the call {verdict.call_id!r} is for somebody else to decide", code="not_approver")
         raise NotFound("approval", verdict.call_id)

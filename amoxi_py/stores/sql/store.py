@@ -12,6 +12,7 @@ from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Lease, Run, RunRows
 from amoxi_py.errors import LeaseLost, NotFound
+from amoxi_py.ports.operator_store import RunFilter
 from amoxi_py.ports.store import (
     CallView,
     Change,
@@ -25,7 +26,7 @@ from amoxi_py.ports.store import (
     Verdict,
     WorkerKey,
 )
-from amoxi_py.stores.sql import cancel, changes, claim, decide, log, reading, views
+from amoxi_py.stores.sql import cancel, changes, claim, decide, log, operating, reading, views
 from amoxi_py.stores.sql.batch import Batch
 from amoxi_py.stores.sql.rows import load_leased_runs, load_messages
 from amoxi_py.stores.sql.transaction import Transaction
@@ -122,6 +123,9 @@ class SqlStore(ABC):
     async def get_run(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
         return await self._read(lambda tx: views.get_run(tx, run_id, principal, agent))
 
+    async def run_messages(self, run_id: str, principal: Principal) -> tuple[Message, ...]:
+        return await self._read(lambda tx: views.run_messages(tx, run_id, principal))
+
     async def list_runs(
         self, principal: Principal, agent: str | None = None, *, limit: int = 50, cursor: str | None = None
     ) -> Page[Run]:
@@ -160,6 +164,17 @@ class SqlStore(ABC):
 
     async def read_log(self, position: LogPosition, after: int, limit: int, limit_size: int) -> LogPage:
         return await self._read(lambda tx: log.read_log(tx, position, after, limit, limit_size))
+
+    # -- reads over all principals
+
+    async def find_runs(self, wanted: RunFilter, *, limit: int = 50, cursor: str | None = None) -> Page[Run]:
+        return await self._read(lambda tx: operating.find_runs(tx, wanted, limit, cursor))
+
+    async def open_approvals(self, now: float, *, limit: int = 50, cursor: str | None = None) -> Page[CallView]:
+        return await self._read(lambda tx: operating.open_approvals(tx, now, limit, cursor))
+
+    async def owner_of(self, run_id: str) -> Principal:
+        return await self._read(lambda tx: operating.owner_of(tx, run_id))
 
     async def secret(self, name: str, proposed: str) -> str:
         def secret(batch: Batch) -> str:

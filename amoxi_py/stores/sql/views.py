@@ -9,12 +9,13 @@ from typing import Any
 from amoxi_py.domain.approval import OWNER
 from amoxi_py.domain.encoding import decode_json
 from amoxi_py.domain.ids import call_id, parse_call_id
+from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Run, RunFailure, Waiting
 from amoxi_py.domain.usage import Usage
 from amoxi_py.errors import NotFound
 from amoxi_py.ports.store import CallView
-from amoxi_py.stores.sql.rows import json_rows, load_call, read_principal, read_status
+from amoxi_py.stores.sql.rows import json_rows, load_call, load_messages, read_principal, read_status
 from amoxi_py.stores.sql.times import seconds
 from amoxi_py.stores.sql.transaction import Row, Transaction
 
@@ -39,6 +40,12 @@ def get_run(tx: Transaction, run_id: str, principal: Principal, agent: str | Non
     if not rows:
         raise NotFound("run", run_id)
     return _runs(tx, rows)[rows[0][0]]
+
+
+def run_messages(tx: Transaction, run_id: str, principal: Principal) -> tuple[Message, ...]:
+    """Load all messages of a principal's run; raise `NotFound`."""
+    run = find_run(tx, run_id, principal, None)
+    return load_messages(tx, [run])[run]
 
 
 def load_runs(tx: Transaction, runs: Iterable[int]) -> tuple[Run, ...]:

@@ -19,6 +19,9 @@ from amoxi_py.stores.sqlite.file_lock import FileLock
 
 log = logging.getLogger("amoxi_py.stores")
 
+DATABASE = "amoxi.db"
+LOCK = "amoxi.lock"
+
 _MIGRATION = re.compile(r"(\d{4})_\w+\.sql")
 _MADE = b"The database beside this file was made; programs lock this file while they write.\n"
 _CHECKED_AT_START = 64 * 1024 * 1024
@@ -38,7 +41,7 @@ def open_database(file: Path, lock: FileLock, synchronous: Synchronous) -> sqlit
         raise StoreDamaged(
             f"SQLite {sqlite3.sqlite_version} is too old, {oldest} or newer is needed; use a newer Python or system"
         )
-    _refuse_emptied(file, lock)
+    refuse_emptied(file, lock)
     connection = connect_to_write(file, synchronous)
     try:
         _check(file, connection)
@@ -61,8 +64,8 @@ def migrations() -> list[tuple[int, str, str]]:
     return sorted(found)
 
 
-def _refuse_emptied(file: Path, lock: FileLock) -> None:
-    """SQLite takes an empty file for a new database and throws its log away; here it is one that lost all."""
+def refuse_emptied(file: Path, lock: FileLock) -> None:
+    """Raise `StoreDamaged` for a file that lost all: SQLite takes it for a new database and throws its log away."""
     log = file.with_name(file.name + "-wal")
     empty = not file.exists() or file.stat().st_size == 0
     if empty and log.exists() and log.stat().st_size > 0:

@@ -483,6 +483,71 @@ ORDER BY e.key LIMIT :limit
 -- name: last_event_key
 SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'event'), 0)
 
+-- ---------------------------------------------------------------- reads over all principals
+
+-- name: run_owner
+SELECT principal, facts FROM run WHERE id = :id
+
+-- name: find_runs
+-- Of so many runs before a place, those that fit; the last row says where the next ones begin, and how many there were.
+WITH w AS MATERIALIZED (
+    SELECT key, conversation, status FROM run WHERE key < :before ORDER BY key DESC LIMIT :looked_at
+)
+SELECT * FROM (
+    SELECT w.key, 0 FROM w CROSS JOIN conversation AS c ON c.key = w.conversation
+    WHERE (:status IS NULL OR w.status = :status) AND (:agent IS NULL OR c.agent = :agent)
+    ORDER BY w.key DESC LIMIT :limit
+)
+UNION ALL SELECT min(key), count(*) FROM w
+
+-- name: find_runs_of_principal
+WITH w AS MATERIALIZED (
+    SELECT key, conversation, status FROM run WHERE principal = :principal AND key < :before
+    ORDER BY key DESC LIMIT :looked_at
+)
+SELECT * FROM (
+    SELECT w.key, 0 FROM w CROSS JOIN conversation AS c ON c.key = w.conversation
+    WHERE (:status IS NULL OR w.status = :status) AND (:agent IS NULL OR c.agent = :agent)
+    ORDER BY w.key DESC LIMIT :limit
+)
+UNION ALL SELECT min(key), count(*) FROM w
+
+-- name: find_runs_that_ended_badly
+WITH w AS MATERIALIZED (
+    SELECT key, conversation FROM run INDEXED BY run_ended_badly
+    WHERE status IN ('failed', 'cancelled') AND status = :status AND key < :before
+    ORDER BY key DESC LIMIT :looked_at
+)
+SELECT * FROM (
+    SELECT w.key, 0 FROM w CROSS JOIN conversation AS c ON c.key = w.conversation
+    WHERE :agent IS NULL OR c.agent = :agent
+    ORDER BY w.key DESC LIMIT :limit
+)
+UNION ALL SELECT min(key), count(*) FROM w
+
+-- name: find_open_runs
+WITH w AS MATERIALIZED (
+    SELECT key, conversation FROM run INDEXED BY run_open
+    WHERE status IN ('queued', 'running', 'waiting') AND status = :status AND key < :before
+    ORDER BY key DESC LIMIT :looked_at
+)
+SELECT * FROM (
+    SELECT w.key, 0 FROM w CROSS JOIN conversation AS c ON c.key = w.conversation
+    WHERE :agent IS NULL OR c.agent = :agent
+    ORDER BY w.key DESC LIMIT :limit
+)
+UNION ALL SELECT min(key), count(*) FROM w
+
+-- name: open_approvals
+SELECT t.run, t.turn, t.n, r.id, c.agent, c.id, r.principal, r.facts
+FROM tool_call AS t INDEXED BY tool_call_open
+CROSS JOIN approval AS a ON a.run = t.run AND a.turn = t.turn AND a.n = t.n
+    AND a.decision IS NULL AND (a.expires_at IS NULL OR a.expires_at > :now)
+CROSS JOIN run AS r ON r.key = t.run
+CROSS JOIN conversation AS c ON c.key = r.conversation
+WHERE t.status = 'open' AND (t.run, t.turn, t.n) > (:run, :turn, :n)
+ORDER BY t.run, t.turn, t.n LIMIT :limit
+
 -- name: insert_secret
 INSERT INTO secret (name, value) VALUES (:name, :value) ON CONFLICT (name) DO NOTHING
 

@@ -22,7 +22,7 @@ from amoxi_py.stores.sql.transaction import Transaction
 from amoxi_py.stores.sql.verb import Act, Verb
 from amoxi_py.stores.sqlite.connection import Synchronous, store_error
 from amoxi_py.stores.sqlite.file_lock import FileLock
-from amoxi_py.stores.sqlite.migrate import open_database
+from amoxi_py.stores.sqlite.migrate import DATABASE, LOCK, open_database
 from amoxi_py.stores.sqlite.readers import Readers
 from amoxi_py.stores.sqlite.workers import WorkerLocks
 from amoxi_py.stores.sqlite.writer import Caller, Settled, Writer
@@ -36,7 +36,7 @@ class SqliteStore(SqlStore):
 
     def __init__(self, path: Path, *, clock: Clock = _SYSTEM_CLOCK, synchronous: Synchronous = "FULL") -> None:
         self._folder = path
-        self._file = path / "amoxi.db"
+        self._file = path / DATABASE
         self._clock = clock
         self._synchronous = synchronous
         self._listener: EventListener | None = None
@@ -121,7 +121,7 @@ class SqliteStore(SqlStore):
     def _open(self) -> Writer:
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # people's messages, and the cookies' secret
-            self._lock = FileLock(self._folder / "amoxi.lock")
+            self._lock = FileLock(self._folder / LOCK)
             self._lock.acquire()
             try:
                 connection = open_database(self._file, self._lock, self._synchronous)

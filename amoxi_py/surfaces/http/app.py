@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from amoxi_py.surfaces.http.agents import AgentRoutes
 from amoxi_py.surfaces.http.approvals import ApprovalRoutes
+from amoxi_py.surfaces.http.chat import ChatRoutes
 from amoxi_py.surfaces.http.conversations import ConversationRoutes
 from amoxi_py.surfaces.http.docs_page import add_docs_page
 from amoxi_py.surfaces.http.door import Door
@@ -24,7 +25,7 @@ from amoxi_py.surfaces.http.runs import RunRoutes
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
-_ROUTES = (AgentRoutes, RunRoutes, ApprovalRoutes, ConversationRoutes, HealthRoutes)
+_ROUTES = (AgentRoutes, RunRoutes, ApprovalRoutes, ConversationRoutes, ChatRoutes, HealthRoutes)
 
 
 def build_http(door: Door, *, title: str = "amoxi_py", version: str = "0", lifespan: Lifespan | None = None) -> FastAPI:

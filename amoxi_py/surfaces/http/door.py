@@ -56,6 +56,12 @@ class Door:
             raise StoreUnavailable("the server has not started yet")
         return self._authentication
 
+    async def identify(self, request: Request) -> Caller:
+        """Find out who asks, and keep it for `caller_of`; raise what `Authentication.identify` does."""
+        caller = await self.authentication.identify(request)
+        request.scope[_CALLER] = caller
+        return caller
+
     def add(self, router: APIRouter, path: str, endpoint: Endpoint, *, known: bool = True, **options: Any) -> None:
         """Add a route under the prefix; with `known` it finds out who asks before it looks at anything else.
 
@@ -106,7 +112,7 @@ class BoundaryRoute(APIRoute):
 def _admitted_route(door: Door) -> type[BoundaryRoute]:
     class AdmittedRoute(BoundaryRoute):
         async def admit(self, request: Request) -> None:
-            request.scope[_CALLER] = await door.authentication.identify(request)
+            await door.identify(request)
 
     return AdmittedRoute
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -29,18 +28,11 @@ from amoxi_py.stores.sqlite.store import SqliteStore
 from amoxi_py.surfaces.http.app import build_http
 from amoxi_py.surfaces.http.door import Door
 from amoxi_py.surfaces.http.settings import HttpSettings, token_digest
+from amoxi_py.testing import EventRecord
+from amoxi_py.testing.client import read_events
 
 TOKENS = {"acme": "acme-token-0123456789", "globex": "globex-token-0123456789"}
 ORDER = {"type": "object", "properties": {"order_id": {"type": "string"}}, "required": ["order_id"]}
-
-
-@dataclass(frozen=True)
-class Told:
-    """One event as a reader got it."""
-
-    id: int
-    type: str
-    data: dict[str, Any]
 
 
 @dataclass
@@ -78,32 +70,17 @@ class House:
         return run
 
     @contextmanager
-    def follow(self, client: httpx2.Client, path: str, **kwargs: Any) -> Iterator[Iterator[Told]]:
+    def follow(self, client: httpx2.Client, path: str, **kwargs: Any) -> Iterator[Iterator[EventRecord]]:
         """Open a stream; what it gives is read as it comes."""
         with client.stream("GET", path, **kwargs) as response:
             assert response.status_code == 200, response.status_code
             assert response.headers["content-type"].startswith("text/event-stream")
             yield read_events(response)
 
-    def events(self, client: httpx2.Client, path: str, **kwargs: Any) -> list[Told]:
+    def events(self, client: httpx2.Client, path: str, **kwargs: Any) -> list[EventRecord]:
         """Read a run's stream to its end."""
         with self.follow(client, path, **kwargs) as events:
             return list(events)
-
-
-def read_events(response: httpx2.Response) -> Iterator[Told]:
-    fields: dict[str, str] = {}
-    for line in response.iter_lines():
-        if line:
-            name, _, value = line.partition(": ")
-            if not line.startswith(":"):
-                assert name not in fields, "one line of data in an event"
-                assert line.isascii()
-                fields[name] = value
-        elif fields:
-            assert list(fields) == ["id", "event", "data"]
-            yield Told(int(fields["id"]), fields["event"], json.loads(fields["data"]))
-            fields = {}
 
 
 class OneModel:

@@ -55,8 +55,7 @@ CREATE TABLE run (
 CREATE INDEX run_conversation ON run (conversation);
 CREATE INDEX run_principal ON run (principal);
 CREATE INDEX run_open ON run (conversation) WHERE status IN ('queued', 'running', 'waiting');
-CREATE INDEX run_due ON run (status, wake_at) WHERE wake_at IS NOT NULL;
-CREATE INDEX run_paused ON run (wake_at) WHERE waits = '["model"]';
+CREATE INDEX run_due ON run (wake_at) WHERE wake_at IS NOT NULL;
 CREATE INDEX run_leased ON run (worker) WHERE status = 'running';
 
 -- The order of a conversation is (run, turn); turn 0 is the person's message, the others are replies.

@@ -1,0 +1,183 @@
+"""The settings: what is wrong with them, what each is and where it came from, with no secret in it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from amoxi_py.cli.checks.finding import Finding
+from amoxi_py.config.callers import is_caller_variable
+from amoxi_py.config.load import PROFILE_VARIABLE, PROVIDER_VARIABLES, SECRET_KEYS, SETTINGS_FILE, examine_settings
+from amoxi_py.config.sections import Sections, known_keys, value_of, variable_of
+from amoxi_py.config.settings import DEV, PRODUCTION
+from amoxi_py.config.sources import FILE, Found, process_environment, read_variables
+from amoxi_py.errors import ConfigError
+
+HIDDEN = "***"
+_SHORTEST = 4
+_SHORTEST_OF_OTHERS = (
+    8  # a variable of another program may only look like a secret, such as TOKENIZERS_PARALLELISM=false
+)
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|_CALLERS_|_URL$|_URI$|DSN|_PAT$|WEBHOOK")
+_IN_URL = re.compile(r"://[^/@\s:]*:([^/@\s]+)@")
+_SHOWN_PROVIDERS = {"OPENAI_BASE_URL"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """A setting as it may be shown: its key or variable, its value as text, and where that came from."""
+
+    key: str
+    variable: str
+    value: str
+    source: str
+
+
+class Configuration:
+    """The settings of the app in a folder, as far as they can be read."""
+
+    def __init__(self, folder: Path, profile: str | None) -> None:
+        self.folder = folder.resolve()
+        environ = process_environment()
+        problems: tuple[str, ...] = ()
+        try:
+            self.settings, problems = examine_settings(self.folder, profile=profile)
+        except ConfigError as error:  # the profile has no usable name
+            self.settings, problems = examine_settings(self.folder, profile=PRODUCTION)
+            problems = (*error.problems, *problems)
+        self.problems = problems
+        self.variables = read_variables(self.folder, self.settings.profile, environ)
+
+    def findings(self) -> Iterator[Finding]:
+        """Look at the settings as a whole."""
+        settings = self.settings
+        if not (self.folder / SETTINGS_FILE).is_file():
+            text = f"there is no {SETTINGS_FILE} in {self.folder}"
+            fix = "change into the app's folder, or make an app with amoxi new"
+            yield Finding(check="settings", level="note", text=text, fix=fix)
+        for problem in self.problems:
+            yield Finding(check="settings", level="error", text=problem, fix="correct it; docs/settings.md lists all")
+        for warning in settings.warnings:
+            yield Finding(check="settings", level="warning", text=warning, fix="correct it, or take it out")
+        if not self.problems:
+            text = f"profile {settings.profile!r}, {len(settings.sources)} of {len(known_keys())} are set"
+            yield Finding(check="settings", level="ok", text=text)
+        yield from self._look_at_dotenv()
+        if not settings.anonymous and not any(caller.door == "api" for caller in settings.callers):
+            yield Finding(
+                check="settings",
+                level="warning",
+                text="no caller has a token and visitors are not let in, so nobody but the app's own sign-in can call",
+                fix="amoxi token NAME makes a token; or set 'ai.http.anonymous' to true",
+            )
+
+    def shown(self) -> list[Shown]:
+        """Return all settings, then providers and callers."""
+        sections = Sections.model_construct(
+            app=self.settings.app, server=self.settings.server, ai=self.settings.ai, log=self.settings.log
+        )
+        rows = []
+        for key in known_keys():
+            value = _as_text(value_of(key, sections), secret=key in SECRET_KEYS)
+            source = self.settings.sources.get(key, "default")
+            if source == "default":
+                value = self._effective(key, value)
+            rows.append(Shown(key=key, variable=variable_of(key), value=value, source=source))
+        return rows + self._providers() + self._callers()
+
+    def hide(self, text: str) -> str:
+        """Return a text without any secret that the settings or the environment hold."""
+        for secret in self._secrets():
+            for form in (secret, repr(secret)[1:-1]):
+                text = text.replace(form, HIDDEN)
+        return _IN_URL.sub(lambda match: match[0].replace(match[1], HIDDEN), text)
+
+    def _effective(self, key: str, value: str) -> str:
+        derived = {
+            "app.name": self.settings.app_name,
+            "ai.http.anonymous": _as_text(self.settings.anonymous),
+            "log.format": self.settings.log_format,
+        }
+        return derived.get(key, value)
+
+    def _providers(self) -> list[Shown]:
+        rows = []
+        for name in PROVIDER_VARIABLES:
+            given = self.settings.provider.get(name)
+            text = given if given and name in _SHOWN_PROVIDERS else _as_text(given, secret=True)
+            rows.append(Shown(key=name, variable=name, value=text, source=self._source(name)))
+        return rows
+
+    def _callers(self) -> list[Shown]:
+        rows = []
+        for caller in self.settings.callers:
+            variable = variable_of(f"ai.{caller.door}.callers.{caller.name}")
+            tokens = f"{len(caller.digests)} tokens set" if len(caller.digests) > 1 else "set"
+            rows.append(
+                Shown(
+                    key=f"{caller.door}:{caller.name}", variable=variable, value=tokens, source=self._source(variable)
+                )
+            )
+        return rows
+
+    def _source(self, variable: str) -> str:
+        found: Found | None = self.variables.get(variable) or self.variables.get(variable + FILE)
+        return "default" if found is None else found.source
+
+    def _look_at_dotenv(self) -> Iterator[Finding]:
+        dotenv = self.folder / ".env"
+        if not dotenv.is_file():
+            return
+        if self.settings.profile != DEV:
+            yield Finding(
+                check="settings",
+                level="note",
+                text=f".env is there, but in the profile {self.settings.profile!r} it is not read",
+                fix=f"amoxi doctor --profile {DEV} looks at what amoxi dev uses; {PROFILE_VARIABLE} sets the profile",
+            )
+        if sys.platform != "win32" and dotenv.stat().st_mode & 0o077:
+            text = ".env can be read by other users of this machine"
+            yield Finding(check="settings", level="warning", text=text, fix="chmod 600 .env")
+
+    def _secrets(self) -> list[str]:
+        """Return all secrets, longer ones first."""
+        held = {str(found.value) for name, found in self.variables.items() if _holds_secret(name)}
+        held = {text for text in held if len(text) >= _SHORTEST_OF_OTHERS}
+        held |= set(_of_files(self.variables))
+        held |= {str(found.value) for name, found in self.variables.items() if is_caller_variable(name)}
+        held |= {part.strip() for text in list(held) for part in text.split(",")}
+        held |= {text for name, text in self.settings.provider.items() if name not in _SHOWN_PROVIDERS}
+        for secret in (self.settings.server.secret, self.settings.ai.store.listen_url):
+            if secret is not None:
+                held.add(secret.get_secret_value())
+        return sorted((text for text in held if len(text) >= _SHORTEST), key=len, reverse=True)
+
+
+def _holds_secret(name: str) -> bool:
+    if name in _SHOWN_PROVIDERS or name.endswith(FILE) or name == variable_of("server.public-url"):
+        return False
+    return _SECRET_NAME.search(name) is not None
+
+
+def _of_files(variables: Mapping[str, Found]) -> Iterator[str]:
+    for name, found in variables.items():
+        plain = name.removesuffix(FILE)
+        if name.endswith(FILE) and (_holds_secret(plain) or is_caller_variable(plain)):
+            try:
+                yield Path(str(found.value)).read_text("utf-8").strip()
+            except (OSError, UnicodeDecodeError):
+                continue  # that it cannot be read is said elsewhere
+
+
+def _as_text(value: Any, *, secret: bool = False) -> str:
+    if value is None or value == ():
+        return "not set"
+    if secret:
+        return "set"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,119 @@
+"""The operator's door: what the person who runs the app may do with the runs of all principals.
+
+Whoever can open the store may read all of it, so nobody is asked who they are. What an operator does to a run is done
+by the ordinary verbs in its owner's name; only a decision is told as the operator's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Literal
+
+from amoxi_py.domain.approval import Approval
+from amoxi_py.domain.event import Event
+from amoxi_py.domain.ids import parse_call_id
+from amoxi_py.domain.message import Message
+from amoxi_py.domain.principal import Principal
+from amoxi_py.domain.run import Run
+from amoxi_py.engine.engine import Engine
+from amoxi_py.engine.streams import EventStream
+from amoxi_py.errors import NotFound
+from amoxi_py.ports.clock import Clock, SystemClock
+from amoxi_py.ports.operator_store import OperatorStore, RunFilter
+from amoxi_py.ports.store import CallView, Page
+
+_PAGE = 500
+_PAGE_SIZE = 256 * 1024
+
+
+class Operator:
+    """Lists, reads, cancels, retries and decides over all principals; `principal` is who does it."""
+
+    def __init__(
+        self, engine: Engine, store: OperatorStore, principal: Principal, *, clock: Clock | None = None
+    ) -> None:
+        self.principal = principal
+        self._engine = engine
+        self._store = store
+        self._clock = clock or SystemClock()
+
+    async def list_runs(self, wanted: RunFilter, *, limit: int = 50, cursor: str | None = None) -> Page[Run]:
+        """Return runs that fit, newest first; fewer than `limit` only at the end of all runs.
+
+        Raises:
+            InvalidRequest: the cursor is none.
+        """
+        found: tuple[Run, ...] = ()
+        while True:
+            page = await self._store.find_runs(wanted, limit=limit - len(found), cursor=cursor)
+            found += page.items
+            cursor = page.next_cursor
+            if cursor is None or len(found) >= limit:
+                return Page(items=found, next_cursor=cursor)
+
+    async def get_run(self, run_id: str) -> Run:
+        """Return a run; raise `NotFound`."""
+        return await self._engine.get_run(run_id, await self._store.owner_of(run_id))
+
+    async def messages(self, run_id: str) -> tuple[Message, ...]:
+        """Return all messages of a run with their calls, in order; raise `NotFound`."""
+        return await self._store.run_messages(run_id, await self._store.owner_of(run_id))
+
+    async def events(self, run_id: str) -> AsyncGenerator[Event, None]:
+        """Give the events of a run that are in its log now; raise `NotFound`."""
+        position = await self._store.find_log(await self._store.owner_of(run_id), run_id=run_id)
+        after, more = position.first_seq - 1, True
+        while more:
+            page = await self._store.read_log(position, after, _PAGE, _PAGE_SIZE)
+            for event in page.events:
+                if event.seq > position.last_seq:
+                    return
+                yield event
+                after = event.seq
+            more = page.more
+
+    async def follow(self, run_id: str) -> EventStream:
+        """Return the events of a run from its start to its end, as they come; raise `NotFound`."""
+        return await self._engine.follow(await self._store.owner_of(run_id), run_id=run_id)
+
+    async def cancel(self, run_id: str) -> Run:
+        """End a run now and return it; one that had ended is returned unchanged. Raise `NotFound`."""
+        return await self._engine.cancel(run_id, await self._store.owner_of(run_id))
+
+    async def retry(self, run_id: str) -> Run:
+        """Do what `Engine.retry` does, in the name of the run's owner."""
+        return await self._engine.retry(run_id, await self._store.owner_of(run_id))
+
+    async def list_approvals(self, *, limit: int = 50, cursor: str | None = None) -> Page[CallView]:
+        """Return the calls that wait for anybody's decision, those of the oldest run first.
+
+        Raises:
+            InvalidRequest: the cursor is none.
+        """
+        return await self._store.open_approvals(self._clock.now(), limit=limit, cursor=cursor)
+
+    async def decide(
+        self,
+        call_id: str,
+        decision: Literal["approve", "decline"],
+        *,
+        reason: str | None = None,
+        arguments: dict[str, object] | None = None,
+    ) -> tuple[Approval, CallView]:
+        """Decide about a call, whatever the rule about its approver is; the first decision wins.
+
+        Raises:
+            NotFound: no such approval.
+            Conflict: decided otherwise, expired, or over.
+            InvalidRequest: the edited arguments do not fit the tool, or come with a decline.
+        """
+        place = parse_call_id(call_id)
+        if place is None:
+            raise NotFound("approval", call_id)
+        try:
+            owner = await self._store.owner_of(place[0])
+        except NotFound:
+            raise NotFound("approval", call_id) from None
+        return await self._engine.decide(
+            call_id, self.principal, decision, reason=reason, arguments=arguments, owner=owner
+        )

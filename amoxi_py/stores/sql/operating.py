@@ -1,0 +1,79 @@
+"""Reads over all principals, for who runs the app: each looks at a bounded number of rows, along an index."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amoxi_py.domain.principal import Principal
+from amoxi_py.domain.run import FINAL, Run, RunStatus
+from amoxi_py.errors import NotFound
+from amoxi_py.ports.operator_store import RunFilter
+from amoxi_py.ports.store import CallView, Page
+from amoxi_py.stores.sql.cursor import decode_cursor, encode_cursor
+from amoxi_py.stores.sql.rows import load_calls, read_principal
+from amoxi_py.stores.sql.times import millis
+from amoxi_py.stores.sql.transaction import Row, Transaction
+from amoxi_py.stores.sql.views import load_runs
+
+_LOOKED_AT = 5000
+
+
+def find_runs(tx: Transaction, wanted: RunFilter, limit: int, cursor: str | None) -> Page[Run]:
+    """Return runs of all principals that fit, newest first."""
+    (before,) = decode_cursor("all-runs", cursor, 1)
+    look_at = limit + 1 if wanted.status is None and wanted.agent is None else max(_LOOKED_AT, limit + 1)
+    *found, (last, count) = _look(tx, wanted, before, look_at, limit + 1)
+    keys = [key for key, _ in found]
+    if len(keys) > limit:
+        return Page(items=load_runs(tx, keys[:limit]), next_cursor=encode_cursor("all-runs", keys[limit - 1]))
+    more = encode_cursor("all-runs", last) if count == look_at else None
+    return Page(items=load_runs(tx, keys), next_cursor=more)
+
+
+def open_approvals(tx: Transaction, now: float, limit: int, cursor: str | None) -> Page[CallView]:
+    """Return the calls that wait for a decision, those of the oldest run first."""
+    run, turn, n = (0, 0, 0) if cursor is None else decode_cursor("all-approvals", cursor, 3)
+    rows = tx.rows("open_approvals", run=run, turn=turn, n=n, now=millis(now), limit=limit + 1)
+    more = encode_cursor("all-approvals", *rows[limit - 1][:3]) if len(rows) > limit else None
+    return Page(items=_call_views(tx, rows[:limit]), next_cursor=more)
+
+
+def owner_of(tx: Transaction, run_id: str) -> Principal:
+    """Return whose run it is."""
+    rows = tx.rows("run_owner", id=run_id)
+    if not rows:
+        raise NotFound("run", run_id)
+    return read_principal(*rows[0])
+
+
+def _look(tx: Transaction, wanted: RunFilter, before: int, looked_at: int, limit: int) -> list[Row]:
+    status = wanted.status
+    where: dict[str, Any] = {
+        "status": status,
+        "agent": wanted.agent,
+        "before": before,
+        "looked_at": looked_at,
+        "limit": limit,
+    }
+    if wanted.principal is not None:
+        return tx.rows("find_runs_of_principal", principal=wanted.principal, **where)
+    if status is None or status is RunStatus.COMPLETED:
+        return tx.rows("find_runs", **where)
+    return tx.rows("find_runs_that_ended_badly" if status in FINAL else "find_open_runs", **where)
+
+
+def _call_views(tx: Transaction, rows: list[Row]) -> tuple[CallView, ...]:
+    if not rows:
+        return ()
+    of_turns = load_calls(tx, sorted({(row[0], row[1]) for row in rows}))
+    calls = {(*place, call.n): call for place, of_turn in of_turns.items() for call in of_turn}
+    return tuple(
+        CallView(
+            call=calls[run, turn, n],
+            run_id=run_id,
+            agent=agent,
+            conversation_id=conversation_id,
+            requested_by=read_principal(principal, facts),
+        )
+        for run, turn, n, run_id, agent, conversation_id, principal, facts in rows
+    )

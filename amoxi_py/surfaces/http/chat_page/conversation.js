@@ -1,0 +1,202 @@
+/** The conversation as it is shown: its runs, what is said to a screen reader, and the place to write. */
+
+import { CallCard } from "./calls.js";
+import { activeRuns, hasEnded } from "./client.js";
+import { Component, html, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "./view.js";
+
+const NEAR_END = 80;
+const WORDS = {
+  queued: "Waiting for its turn…",
+  running: "Working…",
+  waiting: "Waiting for a decision.",
+};
+
+/** What the status line says of a session. */
+export function statusOf({ state, line, opening }) {
+  if (line === "lost") return "Connection lost, trying again…";
+  if (opening) return "Opening the conversation…";
+  const [going] = activeRuns(state);
+  if (going) return going.status === "running" && going.attempt > 1 ? "Going on after an interruption…" : WORDS[going.status];
+  return "";
+}
+
+/** All runs of a session, with a way to the messages before them; it stays at the end while the person is there. */
+export function Log({ session, markdown }) {
+  const { state } = session;
+  const box = useRef(null);
+  const atEnd = useRef(true);
+  const before = useRef({ height: 0, first: null });
+  const [behind, setBehind] = useState(false);
+  const first = state.runs[0]?.messages[0]?.id;
+
+  useLayoutEffect(() => {
+    const log = box.current;
+    const grownAbove = before.current.first !== null && first !== before.current.first && !atEnd.current;
+    if (atEnd.current) log.scrollTop = log.scrollHeight;
+    else if (grownAbove) log.scrollTop += log.scrollHeight - before.current.height;
+    before.current = { height: log.scrollHeight, first: first ?? null };
+  }, [state, session.opening]);
+  useEffect(() => {
+    atEnd.current = true;
+    setBehind(false);
+  }, [session.conversation]);
+
+  useEffect(() => {
+    const grown = new ResizeObserver(() => {
+      if (atEnd.current && box.current) box.current.scrollTop = box.current.scrollHeight;
+    });
+    grown.observe(box.current.firstElementChild);
+    grown.observe(box.current);
+    return () => grown.disconnect();
+  }, []);
+
+  function look() {
+    const log = box.current;
+    atEnd.current = log.scrollHeight - log.scrollTop - log.clientHeight < NEAR_END;
+    setBehind(!atEnd.current);
+  }
+  function toEnd() {
+    atEnd.current = true;
+    box.current.scrollTo({ top: box.current.scrollHeight });
+    setBehind(false);
+  }
+
+  return html`<div class="log-frame">
+    <div class="log" role="log" aria-live="off" aria-label="Conversation" aria-busy=${session.opening ? "true" : "false"} tabindex="0" ref=${box} onScroll=${look}>
+      <div class="messages">
+        ${state.older && html`<button type="button" class="older" disabled=${session.loadingOlder} onClick=${() => { atEnd.current = false; session.loadOlder(); }}>
+          ${session.loadingOlder ? "Loading…" : "Show older messages"}</button>`}
+        ${!state.runs.length && !session.opening && html`<${Welcome} session=${session} />`}
+        ${state.runs.map((run) => html`<${RunView} key=${run.id} run=${run} session=${session} markdown=${markdown} />`)}
+      </div>
+    </div>
+    ${behind && html`<button type="button" class="to-end" onClick=${toEnd}>↓ Newest</button>`}
+  </div>`;
+}
+
+function Welcome({ session }) {
+  const { agent } = session;
+  if (!agent) return null;
+  return html`<div class="welcome">
+    <h2>${agent.description || "Ask me something."}</h2>
+    ${agent.tools.length > 0 && html`<p>What I can do:</p>
+      <ul>${agent.tools.map((tool) => html`<li key=${tool.name}><strong>${tool.name.replaceAll("_", " ")}</strong>
+        <span>${tool.description.split("\n")[0]}${tool.needs_approval ? " You are asked first." : ""}</span></li>`)}</ul>`}
+  </div>`;
+}
+
+/** One run; it is drawn again only when something of it has changed. */
+class RunView extends Component {
+  shouldComponentUpdate(next) {
+    return next.run !== this.props.run;
+  }
+
+  render({ run, session, markdown }) {
+    const active = !hasEnded(run);
+    return html`<div class="run">
+      ${run.messages.map((message) => html`<${MessageView} key=${message.id} message=${message} markdown=${markdown}
+        client=${session.client} />${message.calls.map((call) => html`<${CallCard} key=${call.call_id} call=${call} active=${active}
+          onDecide=${(decision) => session.decide(run.id, call.call_id, decision)} />`)}`)}
+      ${active && run.status === "running" && html`<p class="thinking" aria-hidden="true"><span></span><span></span><span></span></p>`}
+      ${run.status === "failed" && html`<p class="run-end failed"><span aria-hidden="true">! </span>${run.error?.message ?? "Something went wrong."}</p>`}
+      ${run.status === "cancelled" && html`<p class="run-end"><span aria-hidden="true">■ </span>Stopped.</p>`}
+    </div>`;
+  }
+}
+
+class MessageView extends Component {
+  shouldComponentUpdate(next) {
+    return next.message !== this.props.message;
+  }
+
+  render({ message, markdown, client }) {
+    const { role, text, status, files } = message;
+    if (!text && !files.length) return null;
+    const mine = role === "user";
+    return html`<article class=${`message ${role} ${status}`} aria-label=${mine ? "You" : "Agent"} data-message=${message.id}>
+      ${mine ? text && html`<div class="text plain">${text}</div>` : html`<${Markdown} text=${text} markdown=${markdown} />`}
+      ${files.map((id) => html`<${FileView} key=${id} id=${id} url=${client.fileUrl(id)} />`)}
+      ${status === "stopped" && html`<p class="note">stopped here</p>`}
+    </article>`;
+  }
+}
+
+function Markdown({ text, markdown }) {
+  const safe = useMemo(() => markdown(text), [text, markdown]);
+  return html`<div class="text" dangerouslySetInnerHTML=${{ __html: safe }}></div>`;
+}
+
+/** A picture where the file is one, else a link to it. */
+function FileView({ id, url }) {
+  const [picture, setPicture] = useState(true);
+  return html`<p class="file"><a href=${url} target="_blank" rel="noopener">
+    ${picture ? html`<img src=${url} alt=${`File ${id}`} loading="lazy" onError=${() => setPicture(false)} />` : `File ${id}`}</a></p>`;
+}
+
+/** Tells a screen reader what came: finished answers, questions for a decision, ends; never single words. */
+export function Announcer({ session }) {
+  const told = useRef({ conversation: null, seen: null });
+  const [text, setText] = useState("");
+  useEffect(() => {
+    if (session.opening) told.current = { conversation: session.conversation, seen: null };
+    if (session.opening) return;
+    const { conversation, seen } = told.current;
+    const news = newsOf(session.state);
+    const begun = seen !== null && (conversation === session.conversation || conversation === null);
+    const fresh = begun ? news.filter(([id]) => !seen.has(id)) : []; // what was there when it was opened is no news
+    told.current = { conversation: session.conversation, seen: new Set([...(begun ? seen : []), ...news.map(([id]) => id)]) };
+    if (fresh.length) setText(fresh.map(([, words]) => words).join(" "));
+  }, [session.state, session.conversation, session.opening]);
+  return html`<p class="visually-hidden" aria-live="polite" data-announcer="">${text || null}</p>`;
+}
+
+function newsOf(state) {
+  const news = [];
+  for (const run of state.runs.slice(-3)) {
+    for (const message of run.messages) {
+      if (message.role === "assistant" && message.status !== "growing" && message.text) news.push([message.id, message.text]);
+      for (const call of message.calls) {
+        const tool = call.tool.replaceAll("_", " ");
+        if (call.status === "waiting") news.push([`ask-${call.call_id}`, `Your decision is needed: ${tool}.`]);
+        if (call.progress.length) news.push([`${call.call_id}-${call.progress.length}`, call.progress.at(-1)]);
+      }
+    }
+    if (run.status === "failed") news.push([`end-${run.id}`, run.error?.message ?? "Something went wrong."]);
+    if (run.status === "cancelled") news.push([`end-${run.id}`, "Stopped."]);
+  }
+  return news;
+}
+
+/** Where the person writes; Enter sends, Shift and Enter begin a new line. */
+export function Composer({ session, hint }) {
+  const id = useId();
+  const box = useRef(null);
+  const [text, setText] = useState("");
+  const busy = activeRuns(session.state).length > 0;
+
+  useEffect(() => {
+    if (matchMedia("(hover: hover)").matches) box.current.focus({ preventScroll: true }); // elsewhere it opens a keyboard
+  }, [session.conversation]);
+
+  async function submit(event) {
+    event?.preventDefault();
+    const message = text.trim();
+    if (!message || session.sending) return;
+    const sent = await session.say(message);
+    if (sent) setText((now) => (now.trim() === message ? "" : now));
+    box.current?.focus();
+  }
+  function key(event) {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    submit();
+  }
+
+  return html`<form class="composer" onSubmit=${submit}>
+    <label class="visually-hidden" for=${id}>Message</label>
+    <textarea id=${id} ref=${box} rows="1" placeholder=${hint} autocomplete="off" enterkeyhint="send" value=${text}
+      onInput=${(event) => setText(event.target.value)} onKeyDown=${key}></textarea>
+    ${busy && html`<button type="button" class="stop" onClick=${async () => { await session.cancel(); box.current?.focus(); }}>Stop</button>`}
+    <button type="submit" class="primary" aria-disabled=${session.sending || !text.trim() ? "true" : "false"}>Send</button>
+  </form>`;
+}

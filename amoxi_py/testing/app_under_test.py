@@ -1,0 +1,108 @@
+"""The app of a test: its declarations, settings that owe nothing to the machine, and its parts with stand-ins."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from amoxi_py.app.runtime import Runtime, StandIns
+from amoxi_py.config.load import load_settings
+from amoxi_py.config.settings import Settings
+from amoxi_py.declare.agent import AgentMark
+from amoxi_py.declare.definitions import AgentDefinition
+from amoxi_py.declare.injection import read_recipes
+from amoxi_py.declare.marks import get_mark
+from amoxi_py.declare.mistakes import Mistakes
+from amoxi_py.declare.scan import Declarations, build_declarations, scan_package
+from amoxi_py.declare.singleton import SingletonMark
+from amoxi_py.models.lookup import resolve_model
+from amoxi_py.ports.chat_model import ChatModel
+
+PROFILE = "test"
+_QUICK_STOP = {"server.stop-grace-s": 1.0}
+
+AnyModel = ChatModel | str
+"""A model object, or the name of one that asks nobody outside: `offline`."""
+
+
+def settings_of_test(folder: Path, store: Path, given: Mapping[str, Any] | None = None) -> Settings:
+    """Return the settings of the app in `folder`, without a look at the environment of this process.
+
+    Args:
+        folder: Where `application.json` (and `application-test.json`) may be.
+        store: The folder of the store.
+        given: Settings by key, which win over the files.
+
+    Raises:
+        ConfigError: a setting is unknown or bad.
+    """
+    return load_settings(
+        folder, profile=PROFILE, environ={}, given={**_QUICK_STOP, "ai.store.path": str(store), **(given or {})}
+    )
+
+
+def declarations_of(
+    agent: type[Any] | str | None, package: str | None, replaced: Collection[type[Any]] = ()
+) -> Declarations:
+    """Return what an app's package declares, or without one what an agent's class does with all that it refers to.
+
+    Raises:
+        DeclarationError: the declarations cannot work.
+        TypeError: there is neither a class nor a package, or what is replaced is nothing that anything asks for.
+    """
+    if package is not None:
+        found = scan_package(package, provided=replaced)
+    elif isinstance(agent, type):
+        if get_mark(agent, AgentMark) is None:
+            raise TypeError(f"{agent.__qualname__!r} is no agent; mark the class with @agent")
+        found = build_declarations([agent], provided=replaced)
+    else:
+        raise TypeError(
+            f"the agent {agent!r} is a name; give its class, or say which app it is of with `package='app'`"
+        )
+    _check_replaced(found, replaced)
+    return found
+
+
+def agent_of(declarations: Declarations, agent: type[Any] | str) -> AgentDefinition:
+    """Return an agent by its class or its name on the wire; raise `LookupError` when it is not there."""
+    agents = declarations.catalog.agents
+    if isinstance(agent, str):
+        found = agents.get(agent)
+    else:
+        where = f"{agent.__module__}.{agent.__qualname__}"
+        found = next((one for one in agents.values() if one.where == where), None)
+    if found is None:
+        raise LookupError(f"there is no agent {agent!r}; the app has: {', '.join(sorted(agents)) or 'none'}")
+    return found
+
+
+def model_of_test(model: AnyModel) -> ChatModel:
+    """Return the model that a test names.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    return resolve_model(model, {})
+
+
+@asynccontextmanager
+async def open_parts(settings: Settings, declarations: Declarations, stand_ins: StandIns) -> AsyncIterator[Runtime]:
+    """Start the parts of an app without a web server, and stop them at the end."""
+    runtime = Runtime(settings, declarations, stand_ins=stand_ins)
+    await runtime.start()
+    try:
+        yield runtime
+    finally:
+        await runtime.stop()
+
+
+def _check_replaced(declarations: Declarations, replaced: Collection[type[Any]]) -> None:
+    recipes = read_recipes(declarations.singletons, replaced, Mistakes())
+    asked = {ingredient.kind for recipe in recipes for ingredient in recipe.ingredients}
+    for kind in replaced:
+        if kind not in asked and get_mark(kind, SingletonMark) is None:
+            known = ", ".join(sorted(getattr(one, "__qualname__", str(one)) for one in asked)) or "none"
+            raise TypeError(f"`replace` gives {kind.__qualname__!r}, which nothing asks for; asked for are: {known}")

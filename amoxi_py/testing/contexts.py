@@ -1,0 +1,176 @@
+"""`tool_context`: what a tool takes as its context, for a test that calls the tool's function itself.
+
+Steps, progress and the signal are the engine's own; only the store is left out, so what a context has recorded is gone
+with it, unless `again` gives the context of the next try.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import threading
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Literal, overload
+
+from amoxi_py.domain.ids import call_id as call_id_of
+from amoxi_py.domain.ids import new_id
+from amoxi_py.domain.principal import Principal
+from amoxi_py.domain.tool_call import StepRecord
+from amoxi_py.engine.context import AgentContext, CallToolContext, SyncCallContext
+from amoxi_py.engine.steps import Steps
+from amoxi_py.engine.threads import ThreadPool
+from amoxi_py.engine.values import decode_value
+from amoxi_py.testing.agents import SOMEBODY
+
+_THREADS = 16
+
+
+class RecordedContext(CallToolContext):
+    """The context of an async tool, with what the tool did through it.
+
+    Attributes:
+        progress_lines: What the tool told, in order.
+        step_records: Its steps by name, as they are stored.
+    """
+
+    def __init__(self, run: AgentContext, call_id: str, attempt: int, records: Mapping[str, StepRecord]) -> None:
+        self.progress_lines: list[str] = []
+        self.step_records: dict[str, StepRecord] = dict(records)
+        steps = Steps(records=records.values(), record=self._keep, prove=_nothing_to_prove)
+        super().__init__(run=run, call_id=call_id, attempt=attempt, steps=steps, progress=self.progress_lines.append)
+
+    @property
+    def steps_done(self) -> dict[str, Any]:
+        """What the steps returned, by name and in order; one that raised is not in it."""
+        return _values(self.step_records)
+
+    def cancel(self) -> None:
+        """Do what the cancel of a run does: fire the signal; the tool's next step ends it."""
+        self.close()
+
+    def again(self) -> RecordedContext:
+        """Return the context of the next try of the same call, after a crash: recorded steps do not run again."""
+        return RecordedContext(self._run, self.call_id, self.attempt + 1, self.step_records)
+
+    async def _keep(self, record: StepRecord) -> None:
+        self.step_records[record.name] = record
+
+
+class RecordedSyncContext(SyncCallContext):
+    """The context of a sync tool, with what the tool did through it; it has what `RecordedContext` has."""
+
+    def __init__(self, inner: RecordedContext) -> None:
+        super().__init__(inner)
+        self._recorded = inner
+        self.progress_lines = inner.progress_lines
+        self.step_records = inner.step_records
+
+    @property
+    def steps_done(self) -> dict[str, Any]:
+        """What the steps returned, by name and in order; one that raised is not in it."""
+        return _values(self.step_records)
+
+    def progress(self, text: str) -> None:
+        self._recorded.progress(text)  # at once, not when the loop hears of it: the test looks at it next
+
+    def cancel(self) -> None:
+        """Do what the cancel of a run does: fire the signal; the tool's next step ends it."""
+
+        async def close() -> None:
+            self._recorded.close()
+
+        asyncio.run_coroutine_threadsafe(close(), _loop()).result()
+
+    def again(self) -> RecordedSyncContext:
+        """Return the context of the next try of the same call, after a crash: recorded steps do not run again."""
+        return _sync(self._recorded.again())
+
+
+@overload
+def tool_context(
+    *,
+    sync: Literal[False] = False,
+    principal: Principal = SOMEBODY,
+    call_id: str | None = None,
+    agent: str = "test-agent",
+    attempt: int = 1,
+) -> RecordedContext: ...
+@overload
+def tool_context(
+    *,
+    sync: Literal[True],
+    principal: Principal = SOMEBODY,
+    call_id: str | None = None,
+    agent: str = "test-agent",
+    attempt: int = 1,
+) -> RecordedSyncContext: ...
+def tool_context(
+    *,
+    sync: bool = False,
+    principal: Principal = SOMEBODY,
+    call_id: str | None = None,
+    agent: str = "test-agent",
+    attempt: int = 1,
+) -> RecordedContext | RecordedSyncContext:
+    """Return a context to call a tool's function with, as it stands in the code.
+
+    Args:
+        sync: True for a `SyncToolContext`, whose steps block; it may be used in any thread.
+        principal: Who asks.
+        call_id: The call's id; a new one by default.
+        agent: The agent's name on the wire.
+        attempt: The try of the call.
+    """
+    run_id = new_id("run")
+    run = AgentContext(
+        run_id=run_id,
+        conversation_id=new_id("conv"),
+        agent=agent,
+        principal=principal,
+        attempt=attempt,
+        threads=_threads(),
+        lingering=set(),
+    )
+    context = RecordedContext(run, call_id_of(run_id, 1, 0) if call_id is None else call_id, attempt, {})
+    return _sync(context) if sync else context
+
+
+def _values(records: Mapping[str, StepRecord]) -> dict[str, Any]:
+    return {name: decode_value(record.value) for name, record in records.items() if not record.failed}
+
+
+async def _nothing_to_prove() -> None:
+    """There is no lease, so none is lost."""
+
+
+def _sync(inner: RecordedContext) -> RecordedSyncContext:
+    async def make() -> RecordedSyncContext:
+        return RecordedSyncContext(inner)
+
+    return asyncio.run_coroutine_threadsafe(make(), _loop()).result()
+
+
+@cache
+def _threads() -> ThreadPool:
+    return ThreadPool(_THREADS)
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """Return the loop that the steps of sync contexts run on, in a thread of its own."""
+    loop = asyncio.new_event_loop()
+
+    def run() -> None:
+        loop.run_forever()
+        loop.close()
+
+    thread = threading.Thread(target=run, name="amoxi-tool-context", daemon=True)
+    thread.start()
+
+    def end() -> None:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(1.0)
+
+    atexit.register(end)
+    return loop

@@ -1,0 +1,95 @@
+"""Answers the approvals of a test: by tool, with a word, edited arguments, or a function that looks at the call."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from inspect import isawaitable
+from typing import Any, Literal
+
+from amoxi_py.declare.definitions import AgentDefinition
+from amoxi_py.domain.event import Event, EventType
+from amoxi_py.domain.principal import Principal
+from amoxi_py.engine.engine import Engine
+from amoxi_py.errors import Conflict, RequestError
+
+Verdict = Literal["approve", "decline"]
+PlainAnswer = Verdict | tuple[Verdict, str] | Mapping[str, Any]
+Answer = PlainAnswer | Callable[["Asked"], PlainAnswer | Awaitable[PlainAnswer]]
+"""`"approve"`, `"decline"`, `("decline", "the reason")`, edited arguments (an approval), or a function of the call."""
+
+_ROLE = "role:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A call that waits for an approval."""
+
+    call_id: str
+    tool: str
+    arguments: Mapping[str, Any]
+
+
+class Decisions:
+    """The answers of one run; `unanswered` says what nobody had an answer for."""
+
+    def __init__(self, answers: Mapping[str, Answer], agent: AgentDefinition, principal: Principal) -> None:
+        for name in answers:
+            if agent.tool(name) is None:
+                known = ", ".join(tool.name for tool in agent.tools) or "none"
+                raise LookupError(f"`decide` names {name!r}, which is no tool of {agent.name!r}; its tools: {known}")
+        self._answers = answers
+        self._agent = agent
+        self._principal = principal
+
+    async def answer(self, engine: Engine, events: tuple[Event, ...]) -> None:
+        """Decide what these events ask for, unless they tell of the decision as well.
+
+        Raises:
+            AssertionError: there is no answer for a call, or none that can be taken.
+        """
+        decided = {event.data["call_id"] for event in events if event.type is EventType.APPROVAL_DECIDED}
+        for event in events:
+            if event.type is EventType.APPROVAL_REQUESTED and event.data["call_id"] not in decided:
+                data = event.data
+                await self._decide(
+                    engine, Asked(call_id=data["call_id"], tool=data["tool"], arguments=data["arguments"])
+                )
+
+    async def _decide(self, engine: Engine, asked: Asked) -> None:
+        answer = self._answers.get(asked.tool)
+        if answer is None:
+            raise AssertionError(
+                f"the call {asked.tool!r} of {self._agent.name!r} with {dict(asked.arguments)!r} waits for an approval "
+                f"that the test has no answer for; give one: decide={{{asked.tool!r}: 'approve'}}"
+            )
+        if callable(answer):
+            found = answer(asked)
+            answer = await found if isawaitable(found) else found
+        decision, reason, arguments = _read(asked.tool, answer)
+        try:
+            await engine.decide(asked.call_id, self._decider(asked.tool), decision, reason=reason, arguments=arguments)
+        except Conflict:
+            pass  # decided before this process was started, or the run has ended meanwhile: the log says which
+        except RequestError as error:
+            raise AssertionError(f"the answer {answer!r} to {asked.tool!r} was refused: {error}") from error
+
+    def _decider(self, tool: str) -> Principal:
+        """Return somebody who may decide: the one who asked, or a person who has the role that the tool names."""
+        definition = self._agent.tool(tool)
+        approver = "" if definition is None else definition.approver
+        if not approver.startswith(_ROLE):
+            return self._principal
+        role = approver.removeprefix(_ROLE)
+        return Principal(id=f"user:{role}", name=role, tenant=self._principal.tenant, roles=frozenset({role}))
+
+
+def _read(tool: str, answer: PlainAnswer) -> tuple[Verdict, str | None, dict[str, object] | None]:
+    if isinstance(answer, Mapping):
+        return "approve", None, dict(answer)
+    decision, reason = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, None)
+    if decision == "approve" or decision == "decline":
+        return decision, reason, None
+    raise AssertionError(
+        f"the answer {answer!r} to {tool!r} is none; use 'approve', 'decline', ('decline', 'why') or edited arguments"
+    )
