@@ -55,6 +55,7 @@ class Runtime:
         declarations: Declarations,
         *,
         worker: bool | None = None,
+        own_only: bool = False,
         stand_ins: StandIns | None = None,
     ) -> None:
         self.settings = settings
@@ -69,7 +70,7 @@ class Runtime:
         self._entered = AsyncExitStack()
         self._handing_over: asyncio.Task[None] | None = None
         self.stopped = False
-        engine_settings = engine_settings_of(settings)
+        engine_settings = replace(engine_settings_of(settings), own_only=own_only)
         self.engine = Engine(
             store=self._store,
             catalog=declarations.catalog,

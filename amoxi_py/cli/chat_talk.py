@@ -65,6 +65,7 @@ class Talk:
         run = self._process.do(self._process.engine.get_run(shown[-1].run_id, self._principal))
         if not run.status.final:
             self._screen.note(f"(this goes on: {run.status.value})")
+            self._process.do(self._process.engine.take_up(page.conversation.id, self._principal, self._agent))
             waiting = [
                 {"call_id": one.call_id, "tool": one.tool, "arguments": read_arguments(one.arguments or "{}")}
                 for one in run.waiting_for

@@ -169,6 +169,8 @@ class Engine:
             on_busy=on_busy or self._on_busy(definition),
         )
         worker = self._worker
+        if worker is not None:
+            worker.take_up(submission.conversation_id)
         place = worker.reserve() if worker is not None else None
         if worker is None or place is None:
             return await self._store.submit(submission)
@@ -238,6 +240,12 @@ class Engine:
             on_busy="reject" if on_busy == "reject" else "queue",
         )
         return submitted.run
+
+    async def take_up(self, conversation_id: str, principal: Principal, agent: str | None = None) -> None:
+        """Execute what is due in this conversation too, in a process that executes only its own; raise `NotFound`."""
+        await self._store.find_log(principal, conversation_id=conversation_id, agent=agent)
+        if self._worker is not None:
+            self._worker.take_up(conversation_id)
 
     async def wait(self, run_id: str, principal: Principal, *, agent: str | None = None, timeout: float) -> Run:
         """Return the run when it has ended, or as it is after `timeout` seconds; raise `NotFound`."""

@@ -14,6 +14,7 @@ class EngineSettings:
 
     Attributes:
         worker: Whether this process executes runs; False only serves.
+        own_only: Whether it executes only runs of conversations that were written to, or taken up, in this process.
         lease: How long a worker's claim lasts without renewal.
         concurrency: Runs at once in this process.
         parallel_calls: Calls of one reply at once.
@@ -29,6 +30,7 @@ class EngineSettings:
     """
 
     worker: bool = True
+    own_only: bool = False
     lease: float = 30.0
     concurrency: int = 2000
     parallel_calls: int = 8

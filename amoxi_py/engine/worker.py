@@ -30,6 +30,7 @@ class Worker:
         self._parts = parts
         self._keeper: LeaseKeeper | None = None
         self._claims = 0
+        self._own: set[str] | None = set() if parts.settings.own_only else None
         self._reserved = 0
         self._active: dict[asyncio.Task[None], RunExecution] = {}
         self._by_id: dict[str, RunExecution] = {}
@@ -52,6 +53,12 @@ class Worker:
             return None
         self._reserved += 1
         return keeper.worker
+
+    def take_up(self, conversation_id: str) -> None:
+        """Execute runs of this conversation too, where not those of all are executed."""
+        if self._own is not None:
+            self._own.add(conversation_id)
+            self._due.set()
 
     def unreserve(self) -> None:
         """Give the place back."""
@@ -192,7 +199,10 @@ class Worker:
             keeper, limit = self._keeper, min(self._free(), _MOST_AT_ONCE)
             if keeper is None or not keeper.current or limit <= 0:
                 return
-            claimed = await self._parts.store.claim(keeper.worker, self._claims + 1, limit)
+            only = None if self._own is None else tuple(self._own)
+            if only == ():
+                return
+            claimed = await self._parts.store.claim(keeper.worker, self._claims + 1, limit, only)
             if keeper is self._keeper:
                 self._claims += 1
             for rows in claimed:

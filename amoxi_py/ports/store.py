@@ -317,8 +317,10 @@ class Store(Protocol):
         """Take a worker off the list; runs that still name it are handed over at once, not counted as crashes."""
         ...
 
-    async def claim(self, worker: WorkerKey, number: int, limit: int) -> tuple[RunRows, ...]:
-        """Lease up to `limit` runs that are due, oldest first.
+    async def claim(
+        self, worker: WorkerKey, number: int, limit: int, conversations: Sequence[str] | None = None
+    ) -> tuple[RunRows, ...]:
+        """Lease up to `limit` runs that are due, oldest first; with `conversations` (ids) only runs of those.
 
         Due are: queued at the head of their conversation, waiting for a time that has come, and running under a worker
         whose lease expired (one more crash and attempt).

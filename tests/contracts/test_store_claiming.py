@@ -208,3 +208,19 @@ async def test_history_is_all_of_the_earlier_runs_with_their_calls_in_order(worl
     history = await world.store.history(second)
     assert [message.text for message in history] == ["one", "", "first"]
     assert history[1].calls[0].result == '{"n":1180591620717411303424}'
+
+
+async def test_a_claim_for_some_conversations_gets_runs_of_no_others(world: Any) -> None:
+    dead = await world.start(await world.worker(lease_s=5))
+    world.clock.move(6)
+    worker = await world.worker()
+    mine, other = [(await world.submit()).run for _ in range(2)]
+    (of_dead,) = [run for run in (await world.store.list_runs(world.ann)).items if run.id == dead.run_id]
+    assert await world.store.claim(worker, 1, 10, ("conv_unknown",)) == ()
+    (rows,) = await world.store.claim(worker, 2, 10, (mine.conversation_id,))
+    assert rows.lease.run_id == mine.id
+    assert await world.store.claim(worker, 3, 10, (mine.conversation_id,)) == ()
+    (taken_over,) = await world.store.claim(worker, 4, 10, (of_dead.conversation_id,))
+    assert (taken_over.lease.run_id, taken_over.attempt) == (dead.run_id, 2)
+    (rest,) = await world.store.claim(worker, 5, 10)
+    assert rest.lease.run_id == other.id

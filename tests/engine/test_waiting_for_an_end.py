@@ -11,6 +11,7 @@ import pytest
 from amoxi_py import agent, tool
 from amoxi_py.declare.declarations import build_declarations
 from amoxi_py.declare.injection import open_instances
+from amoxi_py.domain.ids import new_id
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Run
 from amoxi_py.engine.engine import Engine
@@ -18,6 +19,7 @@ from amoxi_py.engine.settings import EngineSettings
 from amoxi_py.errors import InvalidRequest, NotFound, ValueNotStorable
 from amoxi_py.models.script import call, fail
 from amoxi_py.models.scripted import ScriptedModel
+from amoxi_py.ports.store import Submission
 from amoxi_py.stores.sqlite.store import SqliteStore
 
 ANN = Principal(id="user:ann", name="Ann", tenant="t1", roles=frozenset({"a", "b"}), claims={"plan": "pro"})
@@ -192,3 +194,36 @@ def test_a_cancelled_run_is_returned_as_cancelled(tmp_path: Path) -> None:
         return ""
 
     with_engine(tmp_path, never, use)  # type: ignore[arg-type]
+
+
+def test_a_process_for_its_own_conversations_leaves_those_of_others_alone(tmp_path: Path) -> None:
+    async def use(engine: Engine, store: Reads) -> None:
+        queued = [await store.submit(submission(ANN)) for _ in range(2)]
+        own = await engine.submit("actor", "Do it", principal=ANN)
+        waiting = await engine.wait(own.run.id, ANN, timeout=0.5)
+        call_id = waiting.waiting_for[0].call_id
+        assert call_id is not None
+        await engine.decide(call_id, ANN, "approve")
+        assert (await engine.wait(own.run.id, ANN, timeout=10)).status == "completed", "its own goes on after a wait"
+        assert [(await engine.get_run(one.run.id, ANN)).status for one in queued] == ["queued", "queued"]
+        with pytest.raises(NotFound):
+            await engine.take_up(queued[0].run.conversation_id, BOB)
+        await engine.take_up(queued[0].run.conversation_id, ANN)
+        async with asyncio.timeout(10):
+            while (await engine.get_run(queued[0].run.id, ANN)).status != "waiting":
+                await asyncio.sleep(0.01)
+        assert (await engine.get_run(queued[1].run.id, ANN)).status == "queued"
+
+    with_engine(tmp_path, [call("act"), "Done."], use, own_only=True)
+
+
+def submission(principal: Principal) -> Submission:
+    return Submission(
+        run_id=new_id("run"),
+        message_id=new_id("msg"),
+        conversation_id=new_id("conv"),
+        new_conversation=True,
+        agent="actor",
+        principal=principal,
+        text="Do it",
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from amoxi_py.domain.encoding import encode_json
@@ -61,7 +62,9 @@ def release(batch: Batch, lease: Lease, crashed: bool) -> None:
         wake_next(batch, lease.conversation, None)
 
 
-def claim(batch: Batch, worker: WorkerKey, number: int, limit: int) -> tuple[RunRows, ...]:
+def claim(
+    batch: Batch, worker: WorkerKey, number: int, limit: int, conversations: Sequence[str] | None = None
+) -> tuple[RunRows, ...]:
     """Lease runs of dead workers first, then due ones; a worker that is itself dead gets none."""
     tx = batch.tx
     workers = tx.rows("workers", lease_now=batch.lease.now, boot=batch.lease.boot)
@@ -72,15 +75,27 @@ def claim(batch: Batch, worker: WorkerKey, number: int, limit: int) -> tuple[Run
         claimed = [key for (key,) in tx.rows("runs_of_claim", worker=worker.key, number=number)]
         return tuple(load_leased_runs(tx, claimed).values())
     dead = json_rows([key for key, _, _, is_dead in workers if is_dead])
-    due = [key for (key,) in tx.rows("runs_of_workers", rows=dead, limit=limit)] if dead != "[]" else []
-    if len(due) < limit:
-        due += [key for _, key in tx.rows("due_runs", now=batch.now, limit=limit - len(due))]
+    due = _due(batch, dead, limit) if conversations is None else _due_of(batch, dead, limit, conversations)
     if due:
         tx.run("claim_runs", rows=json_rows(due), worker=worker.key, number=number, now=batch.now)
         tx.run("record_claim", key=worker.key, number=number)
     if dead != "[]":
         tx.run("delete_idle_workers", rows=dead)
     return _claimed(batch, due)
+
+
+def _due(batch: Batch, dead: str, limit: int) -> list[int]:
+    tx = batch.tx
+    due = [key for (key,) in tx.rows("runs_of_workers", rows=dead, limit=limit)] if dead != "[]" else []
+    if len(due) < limit:
+        due += [key for _, key in tx.rows("due_runs", now=batch.now, limit=limit - len(due))]
+    return due
+
+
+def _due_of(batch: Batch, dead: str, limit: int, conversations: Sequence[str]) -> list[int]:
+    places = json_rows(conversations)
+    rows = batch.tx.rows("due_runs_of_conversations", rows=places, dead=dead, now=batch.now, limit=limit)
+    return [key for (key,) in rows]
 
 
 def _claimed(batch: Batch, runs: list[int]) -> tuple[RunRows, ...]:

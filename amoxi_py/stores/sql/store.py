@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from amoxi_py.domain.approval import Approval
@@ -88,8 +88,10 @@ class SqlStore(ABC):
     async def retire(self, worker: WorkerKey) -> None:
         await self._perform(Act(lambda batch: claim.retire(batch, worker), after_writes=True))
 
-    async def claim(self, worker: WorkerKey, number: int, limit: int) -> tuple[RunRows, ...]:
-        claimed = await self._perform(Act(lambda batch: claim.claim(batch, worker, number, limit)))
+    async def claim(
+        self, worker: WorkerKey, number: int, limit: int, conversations: Sequence[str] | None = None
+    ) -> tuple[RunRows, ...]:
+        claimed = await self._perform(Act(lambda batch: claim.claim(batch, worker, number, limit, conversations)))
         return cast(tuple[RunRows, ...], claimed)
 
     def write(self, change: Change) -> asyncio.Future[float | None]:

@@ -84,10 +84,12 @@ class SqliteStore(SqlStore):
         await super().retire(worker)
         self._locks.let_go(worker.id)
 
-    async def claim(self, worker: WorkerKey, number: int, limit: int) -> tuple[RunRows, ...]:
+    async def claim(
+        self, worker: WorkerKey, number: int, limit: int, conversations: Sequence[str] | None = None
+    ) -> tuple[RunRows, ...]:
         def claim_here(batch: Batch) -> tuple[RunRows, ...]:
             self._locks.expire_dead(batch)
-            return claim.claim(batch, worker, number, limit)
+            return claim.claim(batch, worker, number, limit, conversations)
 
         return cast(tuple[RunRows, ...], await self._perform(Act(claim_here)))
 
