@@ -41,3 +41,10 @@ def test_the_wheel_carries_code_sql_and_license_and_nothing_of_the_checkout(whee
     assert any(name.endswith("dist-info/licenses/LICENSE") for name in wheel)
     assert {name.split("/")[0] for name in wheel} == {"amoxi_py", "amoxi_py-0.1.0.dist-info"}
     assert not any("__pycache__" in name or name.endswith(".pyc") for name in wheel)
+
+
+def test_the_wheel_carries_the_chat_page_with_its_libraries_and_their_licenses(wheel: set[str]) -> None:
+    page = ROOT / "amoxi_py/surfaces/http/chat_page"
+    files = {path.relative_to(ROOT).as_posix() for path in page.rglob("*") if path.is_file()}
+    assert {f"amoxi_py/surfaces/http/chat_page/{name}" for name in ("client.js", "vendor/dompurify.LICENSE")} <= files
+    assert files <= wheel
