@@ -29,6 +29,7 @@ POSIX_ONLY = {
     "SIGKILL, SIGSTOP, and SIGTERM as a request": (
         "cli/test_newcomer.py",
         "cli/test_serving.py",
+        "docs/test_pages.py",
         "field/test_bad_tools.py",
         "field/test_hot_reload.py",
         "field/test_max_attempts.py",

@@ -51,15 +51,19 @@ def agent(cls: Any = None, /, **options: Any) -> Any:
     Args:
         cls: The class, when there are no options.
         options: What the second form takes:
-            `tools`: classes with tools, functions, single methods.
-            `model`: `"openai:<model>"`, `"offline"` or a ChatModel; default the setting. What is made of a name is
-                closed when the process stops; a ChatModel is yours to close, in a singleton's `__aexit__` for example.
-            `model_options`: such as temperature, passed on.
-            `description`: for lists and for other agents; default the docstring's first paragraph.
-            `max_turns`: the most model replies in one run.
-            `on_busy`: what a second message does: `replace`, `queue` or `reject`; default the setting.
-            `expose`: False makes an inner agent that no door shows.
-            `allow`: `(principal) -> bool`; for others the agent does not exist.
+
+            - `tools`: classes with tools, functions, single methods; 128 tools at most.
+            - `model`: `"openai:<model>"`, `"offline"` or a ChatModel; default the setting. What is made of a name is
+              closed when the process stops; a ChatModel is yours to close, in a singleton's `__aexit__` for example.
+            - `model_options`: such as temperature, passed on.
+            - `description`: for lists and for other agents; default the docstring's first paragraph.
+            - `max_turns`: the most model replies in one run, default 20.
+            - `on_busy`: what a second message does: `replace`, `queue` or `reject`; default the setting.
+            - `expose`: False makes an inner agent that no door shows.
+            - `allow`: `(principal) -> bool`; for others the agent does not exist.
+
+    Raises:
+        TypeError: a class and options at once. Mistakes in options are told when the app starts, all together.
     """
     if cls is not None and options:
         raise TypeError("@agent takes either a class or options")

@@ -56,16 +56,22 @@ def tool(function: Any = None, /, **options: Any) -> Any:
     Args:
         function: What is decorated, when there are no options.
         options: What the second form takes:
-            `name` is the name on the wire, default the function's.
-            `read_only`: it changes nothing; `idempotent`: repeating or overlapping calls with one `call_id` is safe.
-            A tool that is neither is never run twice.
-            `needs_approval`: True, or `(ctx, **arguments) -> bool`, asked once per call.
-            `approver`: who decides; default the run's own principal, or `"role:<name>"`.
-            `allow`: `(principal) -> bool`; for others the tool does not exist.
-            `expose`: False hides it from MCP and A2A.
-            `timeout`: seconds for one try; `retries`: extra tries of a tool that may run again.
-            `reconcile`: a function, or the name of a method, that takes the tool's arguments and its context and
-            returns `Done(value)`, `NotDone()` or `Unknown(reason)` after an interruption. It only looks.
+
+            - `name`: on the wire; default the function's. A letter, then letters, digits and `_`, up to 64.
+            - `read_only`: it changes nothing, so it may run again at any time.
+            - `idempotent`: repeating or overlapping calls with one `call_id` is safe. A tool that is neither is never
+              run twice.
+            - `needs_approval`: True, or `(ctx, **arguments) -> bool`, asked once per call.
+            - `approver`: who decides; default the run's own principal, or `"role:<name>"`.
+            - `allow`: `(principal) -> bool`; for others the tool does not exist.
+            - `expose`: False hides it from MCP and A2A.
+            - `timeout`: seconds for one try; default none.
+            - `retries`: extra tries, default 0; only for a tool that may run again.
+            - `reconcile`: a function, or the name of a method, that takes the tool's arguments and its context and
+              returns `Done(value)`, `NotDone()` or `Unknown(reason)` after an interruption. It only looks.
+
+    Raises:
+        TypeError: a function and options at once. Mistakes in options are told when the app starts, all together.
     """
     if function is not None and options:
         raise TypeError("@tool takes either a function or options")

@@ -13,8 +13,14 @@ Channel = Literal["web", "api", "mcp", "a2a", "code"]
 class Principal:
     """Who asks, stored with the run; it holds no secret.
 
-    `id` is `web:<visitor>`, `api:<name>`, `mcp:<name>`, `a2a:<name>`, `user:<id>` or `system:<name>`; the part before
-    the colon is written by the framework. An app's own sign-in gives only its id and the framework adds `user:`.
+    Attributes:
+        id: `web:<visitor>`, `api:<name>`, `mcp:<name>`, `a2a:<name>`, `user:<id>` or `system:<name>`; the part before
+            the colon is written by the framework. An app's own sign-in gives only its id, and `user:` is added.
+        name: For people to read; may be empty.
+        channel: The door: `web`, `api`, `mcp`, `a2a`, or `code` for the app's own.
+        tenant: Of an app that has several.
+        roles: What `approver="role:<name>"` and `allow` look at.
+        claims: A small JSON object, of the app's own.
     """
 
     id: str
