@@ -94,6 +94,7 @@ def find_browser() -> None:
 
 def test(pytest_arguments: list[str]) -> int:
     """Run all checks and all tests, also when one fails; with arguments, only pytest with these."""
+    call("-m", "compileall", "-q", "amoxi_py")  # hundreds of processes start, and some systems keep no bytecode
     if pytest_arguments:
         return call("-m", "pytest", *pytest_arguments)
     checks = {

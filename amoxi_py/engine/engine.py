@@ -354,8 +354,10 @@ class Engine:
         return await self._store.read_conversation(conversation_id, principal, agent, limit=limit, cursor=cursor)
 
     async def erase(self, conversation_id: str, principal: Principal, agent: str | None = None) -> None:
-        """Cancel what runs in a conversation and delete it; raise `NotFound`."""
+        """Cancel what runs in a conversation and delete it, and end the streams of it here; raise `NotFound`."""
+        position = await self._store.find_log(principal, conversation_id=conversation_id, agent=agent)
         await self._store.erase(conversation_id, principal, agent)
+        self._hub.erased(position.conversation)
 
     async def follow(
         self,

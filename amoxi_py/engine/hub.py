@@ -25,7 +25,7 @@ class Follower:
     """Events of one conversation for one reader, bounded in number and size; who is too slow goes back to the log."""
 
     def __init__(self) -> None:
-        self.overflowed = False
+        self.overflowed = self.ended = False
         self._events: deque[Event] = deque()
         self._size = 0
         self._wake: asyncio.Future[None] | None = None
@@ -38,6 +38,11 @@ class Follower:
             self._events.append(event)
             self._size += event_size(event)
         self._tell()
+
+    def end(self) -> None:
+        """Tell the reader that the log is erased."""
+        self.ended = True
+        self.overflow()
 
     def overflow(self) -> None:
         """Send the reader back to the log."""
@@ -116,6 +121,11 @@ class Hub:
         follower = Follower()
         self._followers.setdefault(conversation, []).append(follower)
         return follower
+
+    def erased(self, conversation: int) -> None:
+        """End the readers of a conversation that is gone."""
+        for follower in self._followers.get(conversation, ()):
+            follower.end()
 
     def unfollow(self, conversation: int, follower: Follower) -> None:
         """Stop keeping them."""

@@ -15,8 +15,8 @@ _PAGE_SIZE = 256 * 1024
 class EventStream:
     """The events after a cursor, in batches that are never empty, and bounded in number and size.
 
-    A run's stream ends after its terminal event; a conversation's never does. `exhausted` is True when the run has
-    ended and nothing comes after the cursor.
+    A run's stream ends after its terminal event; a conversation's when it is erased in this process. `exhausted` is
+    True when the run has ended and nothing comes after the cursor.
     """
 
     def __init__(self, store: Store, hub: Hub, position: LogPosition, after: int | None) -> None:
@@ -31,7 +31,7 @@ class EventStream:
             return
         follower = self._hub.follow(self._position.conversation)
         try:
-            while True:
+            while not follower.ended:
                 follower.restart()
                 more = True
                 while more:

@@ -66,16 +66,20 @@ class Relay:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.open += 1
         self.made += 1
-        from_target, to_target = await asyncio.open_connection("127.0.0.1", self.target)
-        back = asyncio.create_task(self._pass(from_target, writer))
-        await self._pass(reader, to_target)
-        self.open -= 1
+        try:
+            from_target, to_target = await asyncio.open_connection("127.0.0.1", self.target)
+            back = asyncio.create_task(self._pass(from_target, writer))
+            await self._pass(reader, to_target)
+        finally:
+            self.open -= 1
         await back
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while data := await reader.read(65536):
                 writer.write(data)
+        except ConnectionError:  # one way to close a connection
+            pass
         finally:
             writer.close()
 

@@ -227,3 +227,26 @@ def submission(principal: Principal) -> Submission:
         principal=principal,
         text="Do it",
     )
+
+
+def test_an_erased_conversation_ends_its_streams(tmp_path: Path) -> None:
+    async def use(engine: Engine, store: Reads) -> None:
+        submitted = await engine.submit("looker", "Look at it", principal=ANN)
+        await engine.wait(submitted.run.id, ANN, timeout=10)
+        conversation = submitted.run.conversation_id
+        stream = await engine.follow(ANN, conversation_id=conversation)
+        labels: list[str] = []
+
+        async def read() -> None:
+            async for batch in stream:
+                labels.extend(event.type.label for event in batch)
+
+        reading = asyncio.ensure_future(read())
+        async with asyncio.timeout(10):
+            while "run.completed" not in labels:
+                await asyncio.sleep(0)
+            assert not reading.done(), "a conversation's stream stays open"
+            await engine.erase(conversation, ANN)
+            await reading
+
+    with_engine(tmp_path, ["It is fine."], use)
