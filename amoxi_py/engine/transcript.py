@@ -31,11 +31,18 @@ def model_messages(messages: Iterable[Message]) -> tuple[ModelMessage, ...]:
 def _result(call: ToolCall) -> ToolResult:
     if call.result is None:  # its run has ended in a way that left it open; no provider accepts a call without a result
         return ToolResult(call_id=call.id, tool=call.tool, content=NEVER_STARTED_TEXT, is_error=True)
-    value = decode_json(call.result)
-    content = value if isinstance(value, str) else encode_json_unicode(value)
+    content = _content(call.result)
     if call.is_error and not content.strip():  # no provider takes an error without a text
         content = FAILED_TEXT
     edited = call.approval.arguments if call.approval is not None else None
     if edited is not None:  # the history keeps what the model wrote, so it has to be told what was really done
         content += f"\n[A person changed the arguments before approving. The action was called with: {edited}]"
     return ToolResult(call_id=call.id, tool=call.tool, content=content, is_error=call.is_error)
+
+
+def _content(result: str) -> str:
+    """Return what a model reads of a stored result: a text as it is, other values as JSON with readable letters."""
+    if result[0] != '"' and "\\u" not in result:  # written by `encode_json`, and so it would be written again
+        return result
+    value = decode_json(result)
+    return value if isinstance(value, str) else encode_json_unicode(value)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from amoxi_py.domain.approval import Approval
-from amoxi_py.domain.encoding import clean_json, clean_text, encode_json
+from amoxi_py.domain.encoding import clean_json, clean_text, encode_json, encode_json_unicode
 from amoxi_py.domain.ids import call_id
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.settle import settle
@@ -185,3 +185,18 @@ def test_every_call_is_told_once_with_its_one_result_directly_after_its_message(
     assert [call.id for message in messages if isinstance(message, AssistantMessage) for call in message.calls] == calls
     people = [message.text for message in stored if message.role == "user"]
     assert [message.text for message in messages if isinstance(message, UserMessage)] == people
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+        max_leaves=6,
+    )
+)
+@settings(deadline=None)
+def test_a_result_is_read_as_text_or_as_json_with_readable_letters(value: object) -> None:
+    stored = encode_json(value)
+    read = told(replace(CALL, result=stored)).content
+    plain = json.loads(stored)
+    assert read == (plain if isinstance(plain, str) else encode_json_unicode(plain))
