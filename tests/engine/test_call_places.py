@@ -7,14 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from amoxi_py import agent, tool
-from amoxi_py.declare.declarations import build_declarations
-from amoxi_py.declare.injection import open_instances
 from amoxi_py.domain.event import EventType
 from amoxi_py.domain.principal import Principal
 from amoxi_py.engine.engine import Engine
-from amoxi_py.engine.settings import EngineSettings
 from amoxi_py.models.script import call, reply
-from amoxi_py.models.scripted import ScriptedModel
 from amoxi_py.ports.store import Change
 from amoxi_py.stores.sqlite.store import SqliteStore
 
@@ -40,14 +36,6 @@ class Worker:
     """You work."""
 
 
-class OneModel:
-    def __init__(self, model: ScriptedModel) -> None:
-        self._model = model
-
-    def model_for(self, agent: object, ctx: object) -> ScriptedModel:
-        return self._model
-
-
 class Seen(SqliteStore):
     """Keeps the changes that were asked for."""
 
@@ -60,32 +48,17 @@ class Seen(SqliteStore):
         return super().write(change)
 
 
-def test_a_free_place_is_taken_in_the_commit_of_the_result_that_frees_it(tmp_path: Path) -> None:
+def test_a_free_place_is_taken_in_the_commit_of_the_result_that_frees_it(tmp_path: Path, with_engine: Any) -> None:
     order.clear()
     calls, places = 11, 3
 
-    async def main() -> Seen:
-        store = Seen(tmp_path)
-        declarations = build_declarations([Worker])
-        script: list[Any] = [reply(*(call("work", number=number) for number in range(calls))), "All done."]
-        async with open_instances(declarations.singletons, {}) as instances:
-            engine = Engine(
-                store=store,
-                catalog=declarations.catalog,
-                instances=instances,
-                models=OneModel(ScriptedModel(script)),
-                settings=EngineSettings(parallel_calls=places),
-            )
-            await engine.start()
-            try:
-                submitted = await engine.submit("worker", "Work", principal=ANN)
-                run = await engine.wait(submitted.run.id, ANN, timeout=20)
-                assert run.status == "completed"
-            finally:
-                await engine.stop()
-        return store
+    async def story(engine: Engine) -> None:
+        submitted = await engine.submit("worker", "Work", principal=ANN)
+        assert (await engine.wait(submitted.run.id, ANN, timeout=20)).status == "completed"
 
-    store = asyncio.run(main())
+    store = Seen(tmp_path)
+    script = [reply(*(call("work", number=number) for number in range(calls))), "All done."]
+    with_engine(store, [Worker], script, story, parallel_calls=places)
     recorded = [change for change in store.changes if change.results]
     assert len(recorded) == calls
     assert sorted(n for change in recorded for _, n in change.starts) == list(range(places, calls))

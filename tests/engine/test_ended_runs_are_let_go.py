@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from amoxi_py import ToolContext, ToolError, agent, tool
-from amoxi_py.declare.declarations import build_declarations
-from amoxi_py.declare.injection import open_instances
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.tool_call import ToolCall
 from amoxi_py.engine.call_batch import CallBatch
@@ -18,7 +16,6 @@ from amoxi_py.engine.context import CallToolContext
 from amoxi_py.engine.engine import Engine
 from amoxi_py.engine.execution import RunExecution
 from amoxi_py.models.script import call
-from amoxi_py.models.scripted import ScriptedModel
 from amoxi_py.stores.sqlite.store import SqliteStore
 
 ANN = Principal(id="user:ann")
@@ -51,46 +48,24 @@ class Fetcher:
     """You fetch things."""
 
 
-class OneModel:
-    def __init__(self, model: ScriptedModel) -> None:
-        self._model = model
-
-    def model_for(self, agent: object, ctx: object) -> ScriptedModel:
-        return self._model
-
-
 def of_runs() -> list[Any]:
     return [each for each in gc.get_objects() if type(each) in KINDS]
 
 
-def test_nothing_of_an_ended_run_waits_for_the_garbage_collector(tmp_path: Path) -> None:
-    async def main() -> list[Any]:
-        declarations = build_declarations([Fetcher])
-        model = ScriptedModel(
-            [call("fetch", number=1), call("fetch", number=2), call("fail", number=3), "Fetched."], record=False
-        )
-        async with open_instances(declarations.singletons, {}) as instances:
-            engine = Engine(
-                store=SqliteStore(tmp_path),
-                catalog=declarations.catalog,
-                instances=instances,
-                models=OneModel(model),
-            )
-            await engine.start()
-            try:
-                for _ in range(20):
-                    submitted = await engine.submit("fetcher", "Fetch", principal=ANN)
-                    assert (await engine.wait(submitted.run.id, ANN, timeout=20)).status == "completed"
-                await asyncio.sleep(0.1)  # the last progress lines' timers go
-                return of_runs()
-            finally:
-                await engine.stop()
+def test_nothing_of_an_ended_run_waits_for_the_garbage_collector(tmp_path: Path, with_engine: Any) -> None:
+    async def story(engine: Engine) -> list[Any]:
+        for _ in range(20):
+            submitted = await engine.submit("fetcher", "Fetch", principal=ANN)
+            assert (await engine.wait(submitted.run.id, ANN, timeout=20)).status == "completed"
+        await asyncio.sleep(0.1)  # the last progress lines' timers go
+        return of_runs()
 
+    script = [call("fetch", number=1), call("fetch", number=2), call("fail", number=3), "Fetched."]
     gc.collect()
     before = of_runs()  # what other tests keep
     gc.disable()
     try:
-        alive = asyncio.run(main())
+        alive = with_engine(SqliteStore(tmp_path), [Fetcher], script, story)
     finally:
         gc.enable()
     assert [type(each).__name__ for each in alive if all(each is not one for one in before)] == []

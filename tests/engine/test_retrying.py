@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -10,16 +9,12 @@ from typing import Any
 import pytest
 
 from amoxi_py import agent, tool
-from amoxi_py.declare.declarations import build_declarations
-from amoxi_py.declare.injection import open_instances
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import RunStatus
 from amoxi_py.engine.engine import Engine
 from amoxi_py.engine.operator import Operator
-from amoxi_py.engine.settings import EngineSettings
 from amoxi_py.errors import Conflict, NotFound
 from amoxi_py.models.script import call, fail
-from amoxi_py.models.scripted import ScriptedModel
 from amoxi_py.ports.operator_store import RunFilter
 from amoxi_py.stores.sqlite.store import SqliteStore
 
@@ -44,39 +39,19 @@ class Strict:
     """You do one thing at a time."""
 
 
-class OneModel:
-    def __init__(self, model: ScriptedModel) -> None:
-        self._model = model
-
-    def model_for(self, agent: object, ctx: object) -> ScriptedModel:
-        return self._model
-
-
 Use = Callable[[Engine, Operator], Awaitable[None]]
 
 
-def with_operator(folder: Path, script: list[Any], use: Use) -> None:
-    async def main() -> None:
-        declarations = build_declarations([Actor, Strict])
+@pytest.fixture
+def with_operator(with_engine: Any) -> Callable[[Path, list[Any], Use], None]:
+    def run(folder: Path, script: list[Any], use: Use) -> None:
         store = SqliteStore(folder)
-        async with open_instances(declarations.singletons, {}) as instances:
-            engine = Engine(
-                store=store,
-                catalog=declarations.catalog,
-                instances=instances,
-                models=OneModel(ScriptedModel(script)),
-                settings=EngineSettings(),
-            )
-            await engine.start()
-            try:
-                await use(engine, Operator(engine, store, ROOT))
-            finally:
-                await engine.stop()
+        with_engine(store, [Actor, Strict], script, lambda engine: use(engine, Operator(engine, store, ROOT)))
 
-    asyncio.run(main())
+    return run
 
 
-def test_a_retry_says_the_same_again_with_new_calls_and_the_old_run_stays(tmp_path: Path) -> None:
+def test_a_retry_says_the_same_again_with_new_calls_and_the_old_run_stays(tmp_path: Path, with_operator: Any) -> None:
     async def use(engine: Engine, operator: Operator) -> None:
         submitted = await engine.submit("actor", "Do it", principal=ANN)
         old = await engine.wait(submitted.run.id, ANN, timeout=10)
@@ -98,7 +73,9 @@ def test_a_retry_says_the_same_again_with_new_calls_and_the_old_run_stays(tmp_pa
     with_operator(tmp_path, [fail(400), call("act")], use)
 
 
-def test_a_run_that_has_not_ended_is_not_retried_and_a_busy_conversation_is_left_in_peace(tmp_path: Path) -> None:
+def test_a_run_that_has_not_ended_is_not_retried_and_a_busy_conversation_is_left_in_peace(
+    tmp_path: Path, with_operator: Any
+) -> None:
     async def use(engine: Engine, operator: Operator) -> None:
         for name in ("actor", "strict"):
             first = (await engine.submit(name, "Do it", principal=ANN)).run
@@ -117,7 +94,9 @@ def test_a_run_that_has_not_ended_is_not_retried_and_a_busy_conversation_is_left
     with_operator(tmp_path, [call("act") for _ in range(4)], use)
 
 
-def test_what_the_operator_decides_is_told_as_the_operators_and_wakes_the_run(tmp_path: Path) -> None:
+def test_what_the_operator_decides_is_told_as_the_operators_and_wakes_the_run(
+    tmp_path: Path, with_operator: Any
+) -> None:
     async def use(engine: Engine, operator: Operator) -> None:
         run = (await engine.submit("actor", "Do it", principal=ANN)).run
         async for batch in await operator.follow(run.id):

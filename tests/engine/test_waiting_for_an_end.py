@@ -9,16 +9,12 @@ from typing import Any
 import pytest
 
 from amoxi_py import agent, tool
-from amoxi_py.declare.declarations import build_declarations
-from amoxi_py.declare.injection import open_instances
 from amoxi_py.domain.ids import new_id
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Run
 from amoxi_py.engine.engine import Engine
-from amoxi_py.engine.settings import EngineSettings
 from amoxi_py.errors import InvalidRequest, NotFound, ValueNotStorable
 from amoxi_py.models.script import call, fail
-from amoxi_py.models.scripted import ScriptedModel
 from amoxi_py.ports.store import Submission
 from amoxi_py.stores.sqlite.store import SqliteStore
 
@@ -66,14 +62,6 @@ ENDS: dict[str, tuple[str, list[Any], str]] = {
 }
 
 
-class OneModel:
-    def __init__(self, model: ScriptedModel) -> None:
-        self._model = model
-
-    def model_for(self, agent: object, ctx: object) -> ScriptedModel:
-        return self._model
-
-
 class Reads(SqliteStore):
     """Counts how often a run is read."""
 
@@ -84,29 +72,19 @@ class Reads(SqliteStore):
         return await super().get_run(run_id, principal, agent)
 
 
-def with_engine(folder: Path, script: list[Any], use: Any, **settings: Any) -> Any:
-    async def main() -> Any:
-        declarations = build_declarations([Looker, Unready, Actor])
-        store = Reads(folder)
-        async with open_instances(declarations.singletons, {}) as instances:
-            engine = Engine(
-                store=store,
-                catalog=declarations.catalog,
-                instances=instances,
-                models=OneModel(ScriptedModel(script)),
-                settings=EngineSettings(**settings),
-            )
-            await engine.start()
-            try:
-                return await use(engine, store)
-            finally:
-                await engine.stop()
+@pytest.fixture
+def tell(with_engine: Any, tmp_path: Path) -> Any:
+    """Runs a story on an engine, with the store that counts its reads."""
 
-    return asyncio.run(main())
+    def run(script: Any, use: Any, **settings: Any) -> None:
+        store = Reads(tmp_path)
+        with_engine(store, [Looker, Unready, Actor], script, lambda engine: use(engine, store), **settings)
+
+    return run
 
 
 @pytest.mark.parametrize("how", ENDS)
-def test_a_run_that_ends_here_is_returned_as_the_store_tells_it_and_without_a_read(tmp_path: Path, how: str) -> None:
+def test_a_run_that_ends_here_is_returned_as_the_store_tells_it_and_without_a_read(tell: Any, how: str) -> None:
     name, script, status = ENDS[how]
 
     async def use(engine: Engine, store: Reads) -> None:
@@ -115,10 +93,10 @@ def test_a_run_that_ends_here_is_returned_as_the_store_tells_it_and_without_a_re
         assert (run.status, store.reads) == (status, 0)
         assert run == await engine.get_run(run.id, ANN)
 
-    with_engine(tmp_path, script, use)
+    tell(script, use)
 
 
-def test_a_wait_says_nothing_of_a_run_to_others(tmp_path: Path) -> None:
+def test_a_wait_says_nothing_of_a_run_to_others(tell: Any) -> None:
     async def use(engine: Engine, store: Reads) -> None:
         submitted = await engine.submit("looker", "Look at it", principal=ANN)
         for principal, name in ((BOB, None), (ANN, "actor")):
@@ -126,10 +104,10 @@ def test_a_wait_says_nothing_of_a_run_to_others(tmp_path: Path) -> None:
                 await engine.wait(submitted.run.id, principal, agent=name, timeout=10)
         assert (await engine.wait(submitted.run.id, ANN, agent="looker", timeout=10)).status == "completed"
 
-    with_engine(tmp_path, ["It is fine."], use)
+    tell(["It is fine."], use)
 
 
-def test_a_run_that_waits_for_a_person_is_waited_for_too(tmp_path: Path) -> None:
+def test_a_run_that_waits_for_a_person_is_waited_for_too(tell: Any) -> None:
     async def use(engine: Engine, store: Reads) -> None:
         submitted = await engine.submit("actor", "Do it", principal=ANN)
         waiting = await engine.wait(submitted.run.id, ANN, timeout=0.5)
@@ -142,10 +120,10 @@ def test_a_run_that_waits_for_a_person_is_waited_for_too(tmp_path: Path) -> None
         assert run.status == "completed"
         assert run == await engine.get_run(run.id, ANN)
 
-    with_engine(tmp_path, [call("act"), "Done."], use)
+    tell([call("act"), "Done."], use)
 
 
-def test_a_cancelled_run_is_returned_when_that_is_stored_and_not_when_its_code_has_ended(tmp_path: Path) -> None:
+def test_a_cancelled_run_is_returned_when_that_is_stored_and_not_when_its_code_has_ended(tell: Any) -> None:
     begun, held = asyncio.Event(), asyncio.Event()
 
     async def clings(request: object) -> str:
@@ -166,22 +144,22 @@ def test_a_cancelled_run_is_returned_when_that_is_stored_and_not_when_its_code_h
             assert (await end).status == "cancelled"
         held.set()
 
-    with_engine(tmp_path, clings, use)  # type: ignore[arg-type]
+    tell(clings, use)
 
 
-def test_a_submission_that_is_refused_takes_no_place(tmp_path: Path) -> None:
+def test_a_submission_that_is_refused_takes_no_place(tell: Any) -> None:
     async def use(engine: Engine, store: Reads) -> None:
         for wrong in ({"files": (object(),)}, {"conversation_id": "\ud800"}, {"idempotency_key": "a\x00"}):
             with pytest.raises((InvalidRequest, ValueNotStorable)):
-                await engine.submit("looker", "Look at it", principal=ANN, **wrong)  # type: ignore[arg-type]
+                await engine.submit("looker", "Look at it", principal=ANN, **wrong)
         submitted = await engine.submit("looker", "Look at it", principal=ANN)
         assert submitted.rows is not None, "the only place is free, so the run begins here and now"
         assert (await engine.wait(submitted.run.id, ANN, timeout=10)).status == "completed"
 
-    with_engine(tmp_path, ["It is fine."], use, concurrency=1)
+    tell(["It is fine."], use, concurrency=1)
 
 
-def test_a_cancelled_run_is_returned_as_cancelled(tmp_path: Path) -> None:
+def test_a_cancelled_run_is_returned_as_cancelled(tell: Any) -> None:
     async def use(engine: Engine, store: Reads) -> None:
         submitted = await engine.submit("looker", "Look at it", principal=ANN)
         end = asyncio.ensure_future(engine.wait(submitted.run.id, ANN, timeout=10))
@@ -193,10 +171,10 @@ def test_a_cancelled_run_is_returned_as_cancelled(tmp_path: Path) -> None:
         await asyncio.Event().wait()
         return ""
 
-    with_engine(tmp_path, never, use)  # type: ignore[arg-type]
+    tell(never, use)
 
 
-def test_a_process_for_its_own_conversations_leaves_those_of_others_alone(tmp_path: Path) -> None:
+def test_a_process_for_its_own_conversations_leaves_those_of_others_alone(tell: Any) -> None:
     async def use(engine: Engine, store: Reads) -> None:
         queued = [await store.submit(submission(ANN)) for _ in range(2)]
         own = await engine.submit("actor", "Do it", principal=ANN)
@@ -214,7 +192,7 @@ def test_a_process_for_its_own_conversations_leaves_those_of_others_alone(tmp_pa
                 await asyncio.sleep(0.01)
         assert (await engine.get_run(queued[1].run.id, ANN)).status == "queued"
 
-    with_engine(tmp_path, [call("act"), "Done."], use, own_only=True)
+    tell([call("act"), "Done."], use, own_only=True)
 
 
 def submission(principal: Principal) -> Submission:
@@ -229,7 +207,7 @@ def submission(principal: Principal) -> Submission:
     )
 
 
-def test_an_erased_conversation_ends_its_streams(tmp_path: Path) -> None:
+def test_an_erased_conversation_ends_its_streams(tell: Any) -> None:
     async def use(engine: Engine, store: Reads) -> None:
         submitted = await engine.submit("looker", "Look at it", principal=ANN)
         await engine.wait(submitted.run.id, ANN, timeout=10)
@@ -249,4 +227,4 @@ def test_an_erased_conversation_ends_its_streams(tmp_path: Path) -> None:
             await engine.erase(conversation, ANN)
             await reading
 
-    with_engine(tmp_path, ["It is fine."], use)
+    tell(["It is fine."], use)
