@@ -6,9 +6,18 @@ import sys
 from importlib.util import find_spec
 
 from amoxi_py.app.models import wrong_model
+from amoxi_py.config.load import SETTINGS_FILE
 from amoxi_py.config.settings import Settings
 from amoxi_py.declare.scan import Declarations, missing_package, scan_package
-from amoxi_py.errors import DeclarationError
+from amoxi_py.errors import AmoxiError, DeclarationError
+
+
+class NoApp(DeclarationError):
+    """The folder is no app's; a mistake in declarations would be looked for in vain."""
+
+    def __init__(self, problem: str) -> None:
+        self.problems = (problem,)
+        AmoxiError.__init__(self, problem)
 
 
 def read_declarations(settings: Settings, package: str | None = None) -> Declarations:
@@ -16,8 +25,10 @@ def read_declarations(settings: Settings, package: str | None = None) -> Declara
 
     Raises:
         DeclarationError: with all mistakes, or because one of the modules that are imported called this.
+        NoApp: the folder is no app's.
     """
     _make_importable(settings)
+    _refuse_other_folders(settings)
     return scan_package(package or settings.app.package, wrong_model=lambda model: wrong_model(model, settings))
 
 
@@ -26,11 +37,26 @@ def require_package(settings: Settings) -> None:
 
     Raises:
         DeclarationError: the package of the settings is not there.
+        NoApp: the folder is no app's.
     """
     _make_importable(settings)
-    outermost = settings.app.package.split(".")[0]
-    if find_spec(outermost) is None:
+    _refuse_other_folders(settings)
+    if not _has_package(settings):
         raise DeclarationError(missing_package(settings.app.package))
+
+
+def _refuse_other_folders(settings: Settings) -> None:
+    folder, package = settings.folder, settings.app.package
+    if "app.package" in settings.sources or (folder / SETTINGS_FILE).exists() or _has_package(settings):
+        return
+    raise NoApp(
+        f"{str(folder)!r} is no app's folder: there is no {SETTINGS_FILE} and no package {package!r} in it; "
+        "change into the app's folder, or make an app with: amoxi new NAME"
+    )
+
+
+def _has_package(settings: Settings) -> bool:
+    return find_spec(settings.app.package.split(".")[0]) is not None
 
 
 def _make_importable(settings: Settings) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -13,10 +14,13 @@ from amoxi_py.app.models import AgentModels
 from amoxi_py.app.runtime import engine_settings_of
 from amoxi_py.app.store import make_store
 from amoxi_py.config.load import load_settings
+from amoxi_py.config.settings import DEV, Settings
 from amoxi_py.declare.definitions import Catalog
 from amoxi_py.domain.principal import Principal
 from amoxi_py.engine.engine import Engine
 from amoxi_py.engine.operator import Operator
+from amoxi_py.errors import CommandRefused, ConfigError
+from amoxi_py.stores.sqlite.migrate import DATABASE
 
 
 def person_at_the_shell() -> Principal:
@@ -29,19 +33,23 @@ def person_at_the_shell() -> Principal:
 
 
 @asynccontextmanager
-async def open_operator(*, declarations: bool) -> AsyncGenerator[Operator, None]:
-    """Open the store of the app in the current folder for an operator; nothing is executed here.
+async def open_operator(*, declarations: bool, profile: str | None = None) -> AsyncGenerator[Operator, None]:
+    """Open the store of the app in the current folder for an operator; nothing is executed here, and no store made.
 
     Args:
+        profile: Whose store; by default what `AMOXI_PROFILE` says, else production's.
         declarations: Whether the app's package is imported, which retrying and checking edited arguments need. Without
             it an app that cannot start can be looked into, too.
 
     Raises:
         DeclarationError: the folder has no app, or one that cannot work.
+        CommandRefused: there is no store yet.
         StoreDamaged: the store cannot be used.
     """
-    settings = load_settings()
+    settings = load_settings(profile=profile)
     require_package(settings)
+    if not _has_store(settings):
+        raise CommandRefused(f"there is no store yet: {_named(settings)}; the first start of a server makes it")
     catalog = read_declarations(settings).catalog if declarations else Catalog(agents={}, tools={})
     store = make_store(settings)
     engine = Engine(
@@ -56,6 +64,39 @@ async def open_operator(*, declarations: bool) -> AsyncGenerator[Operator, None]
         yield Operator(engine, store, person_at_the_shell())
     finally:
         await engine.stop()
+
+
+def which_store(profile: str | None) -> str:
+    """Return the store that `open_operator` opens, and why it is this one, for somebody who misses something in it."""
+    return _named(load_settings(profile=profile))
+
+
+def is_opened_without_profile(settings: Settings) -> bool:
+    """Whether an operator who names no profile opens the store of these settings."""
+    try:
+        return load_settings().store_folder == settings.store_folder
+    except ConfigError:
+        return False
+
+
+def _named(settings: Settings) -> str:
+    place = f"{str(settings.store_folder)!r} is the store of the profile {settings.profile!r}"
+    if settings.profile != DEV and (settings.folder / ".env").is_file():
+        return f"{place}, in which .env is not read (--profile {DEV}: that of amoxi dev)"
+    return place
+
+
+def _has_store(settings: Settings) -> bool:
+    """Whether there is anything of a store; what this user may not look at is there, and opening it says the rest."""
+    for name in (DATABASE, f"{DATABASE}-wal"):
+        try:
+            os.stat(settings.store_folder / name)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return True
+        return True
+    return False
 
 
 class _NoInstances:

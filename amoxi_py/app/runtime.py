@@ -19,7 +19,7 @@ from amoxi_py.declare.definitions import Instances
 from amoxi_py.declare.injection import open_instances
 from amoxi_py.declare.scan import Declarations
 from amoxi_py.engine.engine import Engine
-from amoxi_py.engine.settings import EngineSettings
+from amoxi_py.engine.settings import EngineSettings, Executes
 from amoxi_py.ports.chat_model import ChatModel
 from amoxi_py.ports.store import Store
 
@@ -55,7 +55,7 @@ class Runtime:
         declarations: Declarations,
         *,
         worker: bool | None = None,
-        own_only: bool = False,
+        executes: Executes = "all",
         stand_ins: StandIns | None = None,
     ) -> None:
         self.settings = settings
@@ -70,7 +70,7 @@ class Runtime:
         self._entered = AsyncExitStack()
         self._handing_over: asyncio.Task[None] | None = None
         self.stopped = False
-        engine_settings = replace(engine_settings_of(settings), own_only=own_only)
+        engine_settings = replace(engine_settings_of(settings), executes=executes)
         self.engine = Engine(
             store=self._store,
             catalog=declarations.catalog,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
@@ -14,8 +13,10 @@ from amoxi_py.cli.operating import (
     json_option,
     limit_option,
     operate,
+    profile_option,
     read_arguments,
     tell_more,
+    tell_nothing,
 )
 from amoxi_py.cli.tables import print_json, print_table
 from amoxi_py.cli.visible_text import one_line
@@ -36,14 +37,15 @@ def approvals() -> None:
 @approvals.command("list")
 @limit_option
 @cursor_option
+@profile_option
 @json_option
-def list_approvals(limit: int, cursor: str | None, as_json: bool) -> None:
+def list_approvals(limit: int, cursor: str | None, profile: str | None, as_json: bool) -> None:
     """List the open approvals, those of the oldest run first."""
 
     async def find(operator: Operator) -> Page[CallView]:
         return await operator.list_approvals(limit=limit, cursor=cursor)
 
-    page = operate(find)
+    page = operate(find, profile=profile)
     if as_json:
         print_json({"items": [_approval_json(view) for view in page.items], "next_cursor": page.next_cursor})
         return
@@ -51,7 +53,7 @@ def list_approvals(limit: int, cursor: str | None, as_json: bool) -> None:
         columns = ("call", "agent", "tool", "arguments", "asked by", "approver", "expires")
         print_table(columns, [_row(view) for view in page.items], whole=("call", "tool"))
     else:
-        print("nothing waits for a decision", file=sys.stderr)
+        tell_nothing("nothing waits for a decision", profile)
     tell_more(page.next_cursor)
 
 
@@ -74,8 +76,16 @@ class _Arguments(click.ParamType[dict[str, Any]]):
 @click.argument("decision", type=click.Choice(["approve", "decline"]))
 @click.option("--reason", metavar="TEXT", help="Told to the model.")
 @click.option("--arguments", type=_Arguments(), metavar="JSON", help="Run it with these instead; with approve only.")
+@profile_option
 @json_option
-def decide(call_id: str, decision: str, reason: str | None, arguments: dict[str, Any] | None, as_json: bool) -> None:
+def decide(
+    call_id: str,
+    decision: str,
+    reason: str | None,
+    arguments: dict[str, Any] | None,
+    profile: str | None,
+    as_json: bool,
+) -> None:
     """Approve or decline a call, whoever should have; the first decision counts.
 
     It is recorded as made by system:<your user name>. The run goes on where a server, or `amoxi worker`, executes runs.
@@ -91,7 +101,7 @@ def decide(call_id: str, decision: str, reason: str | None, arguments: dict[str,
         return await operator.decide(call_id, word, reason=reason, arguments=arguments)
 
     try:
-        approval, view = operate(settle, declarations=arguments is not None)
+        approval, view = operate(settle, profile=profile, declarations=arguments is not None)
     except InvalidRequest as error:
         for wrong in error.errors:
             complain(f"{wrong['field']}: {wrong['message']}")

@@ -179,7 +179,7 @@ def _make_runtime(verbose: bool) -> Runtime:
 
     settings = load_settings(profile=os.environ.get(PROFILE_VARIABLE) or DEV)
     _configure_logging(settings, verbose)
-    return Runtime(settings, read_declarations(settings), worker=True, own_only=True)
+    return Runtime(settings, read_declarations(settings), worker=True, executes="own_conversations")
 
 
 def _configure_logging(settings: Settings, verbose: bool) -> None:

@@ -28,6 +28,7 @@ class ChatProcess:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self.engine = runtime.engine
+        self.settings = runtime.settings
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="amoxi-chat", daemon=True)
 

@@ -117,7 +117,7 @@ class Talk:
         self._screen.show(label, data)
         if label == "approval.requested":
             if not self._asks:
-                self._screen.note(_who_decides(data))
+                self._screen.note(self._who_decides(data["call_id"]))
                 return False
             self._decide(data)
         return label not in _ENDS
@@ -150,7 +150,7 @@ class Talk:
         except Abandoned:
             pass
         except EOFError:
-            self._screen.note("\n" + _who_decides(call))
+            self._screen.note("\n" + self._who_decides(call["call_id"]))
             raise Leave from None
         finally:
             self._asked = None
@@ -195,11 +195,14 @@ class Talk:
                 self._screen.note(f"  {wrong['field']}: {wrong['message']}")
             return False
         except Forbidden:
-            self._screen.note(f"somebody else decides about this; {_who_decides({'call_id': call_id})}")
+            self._screen.note(f"somebody else decides about this; {self._who_decides(call_id)}")
         except (Conflict, NotFound) as error:
             self._screen.note(str(error))
         return True
 
+    def _who_decides(self, call_id: str) -> str:
+        from amoxi_py.app.operating import is_opened_without_profile
 
-def _who_decides(call: Mapping[str, Any]) -> str:
-    return f"it waits for a decision: amoxi approvals decide {call['call_id']} approve|decline"
+        settings = self._process.settings
+        option = "" if is_opened_without_profile(settings) else f" --profile {settings.profile}"
+        return f"it waits for a decision: amoxi approvals decide {call_id} approve|decline{option}"

@@ -35,15 +35,21 @@ def dev(host: str | None, port: int | None, no_reload: bool) -> None:
     reloader = Reloader(
         serve_as_child,
         (listener, DEV, {"server.host": settings.server.host, "server.port": port_of(listener)}),
-        greeting=f"{settings.app_name} is ready: {url_of(listener)}\n{_way_to_kill()}",
+        greeting=f"{settings.app_name} is ready: {url_of(listener)}",
+        way_to_kill=_way_to_kill,
         grace=settings.server.stop_grace_s,
         saves=None if no_reload else watch_saves(settings),
     )
     sys.exit(reloader.run())
 
 
-def _way_to_kill() -> str:
-    """Say how all processes end at once as in a power cut; what started this one (make, uv) is of the same group."""
+def _way_to_kill(server: int) -> str | None:
+    """Return how this process and the server end at once as in a power cut; None where no command can do that."""
+    own = os.getpid()
     if sys.platform == "win32":
-        return f"to kill it in the middle of its work: taskkill /F /T /PID {os.getpid()}"
-    return f"to kill it in the middle of its work: kill -9 -{os.getpgrp()}"
+        return f"to kill it in the middle of its work: taskkill /F /T /PID {own}"
+    if own == 1:  # nothing inside of a container can kill its first process
+        return None
+    if os.getpgrp() != own:  # the group is of what started this one: a script, make, or nobody's in this container
+        return f"to kill it in the middle of its work: kill -9 {own} {server}"
+    return f"to kill it in the middle of its work: kill -9 -{own}"

@@ -48,9 +48,9 @@ def test_sunday_is_free() -> None:
 @click.argument("name")
 @click.option("--force", is_flag=True, help="Add what is missing to a folder that is not empty; overwrites nothing.")
 def new(name: str, force: bool) -> None:
-    r"""Make the folder NAME with an app that runs as it is.
+    """Make the folder NAME with an app that runs as it is.
 
-    \b
+    \u0008
     What it makes:
       app/              two agents with their tools, and two pages
       tests/            tests that pass: python -m pytest

@@ -26,29 +26,39 @@ limit_option = click.option(
     "--limit", type=click.IntRange(1, 200), default=50, show_default=True, help="The most to list."
 )
 cursor_option = click.option("--cursor", metavar="CURSOR", help="Go on where an earlier list ended.")
+profile_option = click.option(
+    "--profile",
+    metavar="NAME",
+    help="Of this profile's store: dev is what amoxi dev uses. Default: AMOXI_PROFILE, else production.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document, with the names of the HTTP API.")
 
 
-def operate(act: Callable[[Operator], Awaitable[T]], *, declarations: bool = False) -> T:
+def operate(act: Callable[[Operator], Awaitable[T]], *, profile: str | None = None, declarations: bool = False) -> T:
     """Do something as the operator of the app in the current folder; an interruption ends the program with failure.
 
     Args:
         act: What to do, on an event loop.
+        profile: Whose store; None for what the environment says.
         declarations: Whether the app's package is needed.
 
     Raises:
         AmoxiError: it cannot be done.
     """
-    from amoxi_py.app.operating import open_operator
+    from amoxi_py.app.operating import open_operator, which_store
+    from amoxi_py.errors import CommandRefused, NotFound
 
     fail_on_signal()
     print_any_letter()
 
     async def run() -> T:
-        async with open_operator(declarations=declarations) as operator:
+        async with open_operator(declarations=declarations, profile=profile) as operator:
             return await act(operator)
 
-    return asyncio.run(run())
+    try:
+        return asyncio.run(run())
+    except NotFound as error:
+        raise CommandRefused(f"{error}: {which_store(profile)}") from error
 
 
 def fail_on_signal() -> None:
@@ -72,7 +82,12 @@ def _interrupted(number: int, frame: FrameType | None) -> None:
 
 
 def each(
-    ids: Sequence[str], what: str, act: Callable[[Operator, str], Awaitable[T]], *, declarations: bool = False
+    ids: Sequence[str],
+    what: str,
+    act: Callable[[Operator, str], Awaitable[T]],
+    *,
+    profile: str | None,
+    declarations: bool = False,
 ) -> tuple[list[T], list[dict[str, str]]]:
     """Do the same with many ids, some at once; return what came of them, and the errors of those that failed."""
     from amoxi_py.errors import RequestError
@@ -94,9 +109,10 @@ def each(
         with Progress(what, len(wanted)) as progress:
             return await asyncio.gather(*map(act_on, wanted))
 
+    answers = operate(act_on_all, profile=profile, declarations=declarations)
     done: list[T] = []
     errors: list[dict[str, str]] = []
-    for each_id, answer in zip(wanted, operate(act_on_all, declarations=declarations), strict=True):
+    for each_id, answer in zip(wanted, answers, strict=True):
         if isinstance(answer, RequestError):
             errors.append({"id": each_id, "code": answer.code, "message": str(answer)})
         else:
@@ -104,10 +120,14 @@ def each(
     return done, errors
 
 
-def tell_end(errors: Sequence[dict[str, str]]) -> None:
+def tell_end(errors: Sequence[dict[str, str]], profile: str | None) -> None:
     """Tell what failed on stderr, and end the program with 1 when anything did."""
     for error in errors:
         complain(error["message"])
+    if any(error["code"] == "not_found" for error in errors):
+        from amoxi_py.app.operating import which_store
+
+        complain(which_store(profile))
     if errors:
         sys.exit(1)
 
@@ -116,6 +136,13 @@ def tell_more(next_cursor: str | None) -> None:
     """Say on stderr how a list goes on."""
     if next_cursor is not None:
         print(f"there are more: --cursor {next_cursor}", file=sys.stderr)
+
+
+def tell_nothing(what: str, profile: str | None) -> None:
+    """Say on stderr that a list is empty, and which store it is of: another one may hold what is missed."""
+    from amoxi_py.app.operating import which_store
+
+    print(f"{what}: {which_store(profile)}", file=sys.stderr)
 
 
 def complain(message: str) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -73,4 +76,33 @@ def program() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the program and exit: 0 for success, 1 for a mistake that stops it, 2 for a wrong use."""
     leave_on_signal()
-    program(args=arguments, prog_name="amoxi")
+    _open_closed_streams()
+    try:
+        try:
+            program(args=arguments, prog_name="amoxi")
+        finally:
+            sys.stdout.flush()  # what cannot be written is a failure of the command, not of the interpreter's end
+    except OSError as error:
+        _tell_system_error(error)
+        sys.exit(1)
+
+
+def _open_closed_streams() -> None:
+    """Let what is written to a closed stdout or stderr get lost; the next file to be opened would be taken for it."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - to the end
+
+
+def _tell_system_error(error: OSError) -> None:
+    """Say in one line what the system refused; whoever closed the pipe has seen enough and is told nothing."""
+    full = error.errno in (errno.ENOSPC, errno.EFBIG, errno.EIO)
+    refused = "the output cannot be written" if full else "the system refused something"
+    what = repr(error.filename) if error.filename else refused
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter's end would try again
+    if not isinstance(error, BrokenPipeError):
+        with contextlib.suppress(OSError):
+            print(f"amoxi: {what}: {error.strerror or error}", file=sys.stderr, flush=True)

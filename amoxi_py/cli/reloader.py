@@ -29,8 +29,9 @@ _FOREVER = float("inf")
 class Reloader:
     """Runs one process of `target(lead, *arguments)`, and another in its place after each save.
 
-    `greeting` is printed when the first one is ready; `grace` is what a stop may take, in seconds. `saves` is where
-    saved files are told, None when nobody looks.
+    `greeting` is printed when the first one is ready; `way_to_kill(pid of the ready one)` follows it, and again when it
+    has become another. `grace` is what a stop may take, in seconds. `saves` is where saved files are told, None when
+    nobody looks.
     """
 
     def __init__(
@@ -39,18 +40,22 @@ class Reloader:
         arguments: tuple[Any, ...],
         *,
         greeting: str,
+        way_to_kill: Callable[[int], str | None] = lambda pid: None,
         grace: float,
         saves: Connection | None,
     ) -> None:
         self._target = target
         self._arguments = arguments
         self._greeting = greeting
+        self._way_to_kill = way_to_kill
+        self._told_way: str | None = None
         self._grace = grace
         self._saves = saves
         self._current: Child | None = None
         self._next: Child | None = None
         self._leaving: dict[Child, float] = {}
         self._begin_at = _FOREVER
+        self._saved: list[str] = []
         self._saved_at = 0.0
         self._answered = False
         self._stopping = False
@@ -89,15 +94,24 @@ class Reloader:
         wait(sources, timeout=_LOOK_AGAIN_S)
 
     def _look_for_saves(self) -> None:
-        saved = [] if self._saves is None else read_saves(self._saves)
-        if not saved:
+        if self._saves is not None:
+            self._saved += read_saves(self._saves)
+        if not self._saved or self._takes_over():
             return
+        saved, self._saved = list(dict.fromkeys(self._saved)), []
         what = saved[0] if len(saved) == 1 else f"{saved[0]} and {len(saved) - 1} more"
         print(f"amoxi: {what} changed; starting the app anew", flush=True)
         self._saved_at = time.monotonic()
         if self._next is not None:  # an older save's, which has not begun
             self._discard(self._next)
         self._next = self._spawn()
+
+    def _takes_over(self) -> bool:
+        """Whether the next one is all there is, because the one before was let go: it must not be given up for a save.
+
+        It begins after the longest handover at the latest, and what was saved meanwhile is looked at then.
+        """
+        return self._current is None and self._next is not None and self._next.prepared and self._next.alive
 
     def _look_after_next(self) -> None:
         child = self._next
@@ -160,6 +174,11 @@ class Reloader:
         else:
             print(self._greeting, flush=True)
         self._answered = True
+        pid = None if self._current is None else self._current.process.pid
+        way = None if pid is None else self._way_to_kill(pid)
+        if way is not None and way != self._told_way:
+            print(way, flush=True)
+        self._told_way = way
 
     def _tell_what_answers(self) -> None:
         if self._current is not None:

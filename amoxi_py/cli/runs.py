@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +14,11 @@ from amoxi_py.cli.operating import (
     json_option,
     limit_option,
     operate,
+    profile_option,
     readable_json,
     tell_end,
     tell_more,
+    tell_nothing,
 )
 from amoxi_py.cli.tables import print_fields, print_json, print_table
 from amoxi_py.cli.visible_text import one_line, visible
@@ -50,9 +51,16 @@ def runs() -> None:
 @click.option("--principal", metavar="ID", help="Only those of this principal, such as user:42.")
 @limit_option
 @cursor_option
+@profile_option
 @json_option
 def list_runs(
-    status: str | None, agent: str | None, principal: str | None, limit: int, cursor: str | None, as_json: bool
+    status: str | None,
+    agent: str | None,
+    principal: str | None,
+    limit: int,
+    cursor: str | None,
+    profile: str | None,
+    as_json: bool,
 ) -> None:
     """List runs, newest first."""
 
@@ -63,7 +71,7 @@ def list_runs(
         wanted = RunFilter(status=None if status is None else RunStatus(status), agent=agent, principal=principal)
         return await operator.list_runs(wanted, limit=limit, cursor=cursor)
 
-    page = operate(find)
+    page = operate(find, profile=profile)
     if as_json:
         print_json({"items": [_run_json(run) for run in page.items], "next_cursor": page.next_cursor})
         return
@@ -71,7 +79,7 @@ def list_runs(
         columns = ("run", "status", "agent", "asked by", "created", "note")
         print_table(columns, [_row(run) for run in page.items], whole=("run", "status", "created"))
     else:
-        print("no runs", file=sys.stderr)
+        tell_nothing("no runs", profile)
     tell_more(page.next_cursor)
 
 
@@ -79,8 +87,9 @@ def list_runs(
 @click.argument("run_id")
 @click.option("--events", is_flag=True, help="Its events too, as they are logged now.")
 @click.option("--follow", is_flag=True, help="Its events as they come, until it has ended.")
+@profile_option
 @json_option
-def show(run_id: str, events: bool, follow: bool, as_json: bool) -> None:
+def show(run_id: str, events: bool, follow: bool, profile: str | None, as_json: bool) -> None:
     """Show a run: status, messages, calls, usage."""
     if follow and as_json:
         raise click.UsageError("--follow goes on and on, so it cannot be one JSON document: use --events --json")
@@ -96,7 +105,7 @@ def show(run_id: str, events: bool, follow: bool, as_json: bool) -> None:
                 await _print_events(operator.events(run_id))
         return run, messages, logged
 
-    run, messages, logged = operate(read)
+    run, messages, logged = operate(read, profile=profile)
     if as_json:
         from amoxi_py.domain.event import message_json
 
@@ -110,8 +119,9 @@ def show(run_id: str, events: bool, follow: bool, as_json: bool) -> None:
 
 @runs.command()
 @run_ids
+@profile_option
 @json_option
-def cancel(run_ids: Sequence[str], as_json: bool) -> None:
+def cancel(run_ids: Sequence[str], profile: str | None, as_json: bool) -> None:
     """End runs now, wherever they are executed.
 
     One that had ended stays as it was.
@@ -120,19 +130,20 @@ def cancel(run_ids: Sequence[str], as_json: bool) -> None:
     async def end(operator: Operator, run_id: str) -> tuple[Run, Run]:
         return await operator.get_run(run_id), await operator.cancel(run_id)
 
-    done, errors = each(run_ids, "cancelling runs", end)
+    done, errors = each(run_ids, "cancelling runs", end, profile=profile)
     if as_json:
         print_json({"items": [_run_json(after) for _, after in done], "errors": errors})
     else:
         for before, after in done:
             print(f"{after.id}  {'had ended: ' if before.status.final else ''}{after.status.value}")
-    tell_end(errors)
+    tell_end(errors, profile)
 
 
 @runs.command()
 @run_ids
+@profile_option
 @json_option
-def retry(run_ids: Sequence[str], as_json: bool) -> None:
+def retry(run_ids: Sequence[str], profile: str | None, as_json: bool) -> None:
     """Start runs of the same messages anew.
 
     They are in the same conversations, and the old ones stay as they ended. The calls of a new run are new ones: what
@@ -142,13 +153,13 @@ def retry(run_ids: Sequence[str], as_json: bool) -> None:
     async def again(operator: Operator, run_id: str) -> tuple[str, Run]:
         return run_id, await operator.retry(run_id)
 
-    done, errors = each(run_ids, "retrying runs", again, declarations=True)
+    done, errors = each(run_ids, "retrying runs", again, profile=profile, declarations=True)
     if as_json:
         print_json({"items": [{**_run_json(run), "retry_of": old} for old, run in done], "errors": errors})
     else:
         for old, run in done:
             print(f"{run.id}  {run.status.value}, a retry of {old}")
-    tell_end(errors)
+    tell_end(errors, profile)
 
 
 def _run_json(run: Run) -> dict[str, Any]:

@@ -170,10 +170,13 @@ class Engine:
         )
         worker = self._worker
         if worker is not None:
-            worker.take_up(submission.conversation_id)
+            worker.take_up(submission.conversation_id, submission.run_id)
         place = worker.reserve() if worker is not None else None
         if worker is None or place is None:
-            return await self._store.submit(submission)
+            submitted = await self._store.submit(submission)
+            if worker is not None:
+                worker.take_up(submitted.run.conversation_id, submitted.run.id)
+            return submitted
         submission = replace(submission, claim_by=place)
         try:
             stored = self._store.submit(submission)
@@ -195,6 +198,8 @@ class Engine:
             finding.add_done_callback(self._findings.discard)
         elif failure is None and (rows := stored.result().rows) is not None:
             worker.begin(rows, () if submission.new_conversation else None)
+        elif failure is None:
+            worker.take_up(stored.result().run.conversation_id, stored.result().run.id)
 
     async def _find_out(self, submission: Submission, worker: Worker) -> None:
         """Find out whether a submission landed although its answer was an error, and execute it if it did."""
@@ -211,6 +216,8 @@ class Engine:
                 continue
             if found.rows is not None:
                 worker.begin(found.rows)
+            else:
+                worker.take_up(found.run.conversation_id, found.run.id)
             return
 
     async def retry(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from amoxi_py.domain.retry import RetryPolicy
 from amoxi_py.ports.store import OnBusy
+
+Executes = Literal["all", "own_conversations", "own_runs"]
+"""Which runs a process executes: all, those of conversations that were written to or taken up in it, or those that it
+submitted; a run that an idempotency key finds again counts as submitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +19,7 @@ class EngineSettings:
 
     Attributes:
         worker: Whether this process executes runs; False only serves.
-        own_only: Whether it executes only runs of conversations that were written to, or taken up, in this process.
+        executes: Which runs, when it does.
         lease: How long a worker's claim lasts without renewal.
         concurrency: Runs at once in this process.
         parallel_calls: Calls of one reply at once.
@@ -30,7 +35,7 @@ class EngineSettings:
     """
 
     worker: bool = True
-    own_only: bool = False
+    executes: Executes = "all"
     lease: float = 30.0
     concurrency: int = 2000
     parallel_calls: int = 8

@@ -30,7 +30,7 @@ class Worker:
         self._parts = parts
         self._keeper: LeaseKeeper | None = None
         self._claims = 0
-        self._own: set[str] | None = set() if parts.settings.own_only else None
+        self._own: set[str] = set()
         self._reserved = 0
         self._active: dict[asyncio.Task[None], RunExecution] = {}
         self._by_id: dict[str, RunExecution] = {}
@@ -54,10 +54,12 @@ class Worker:
         self._reserved += 1
         return keeper.worker
 
-    def take_up(self, conversation_id: str) -> None:
-        """Execute runs of this conversation too, where not those of all are executed."""
-        if self._own is not None:
-            self._own.add(conversation_id)
+    def take_up(self, conversation_id: str, run_id: str | None = None) -> None:
+        """Execute this run, or those of this conversation, too, where not all are executed."""
+        executes = self._parts.settings.executes
+        own = conversation_id if executes == "own_conversations" else run_id
+        if executes != "all" and own is not None:
+            self._own.add(own)
             self._due.set()
 
     def unreserve(self) -> None:
@@ -199,10 +201,17 @@ class Worker:
             keeper, limit = self._keeper, min(self._free(), _MOST_AT_ONCE)
             if keeper is None or not keeper.current or limit <= 0:
                 return
-            only = None if self._own is None else tuple(self._own)
-            if only == ():
+            executes = self._parts.settings.executes
+            own = tuple(self._own)
+            if executes != "all" and not own:
                 return
-            claimed = await self._parts.store.claim(keeper.worker, self._claims + 1, limit, only)
+            claimed = await self._parts.store.claim(
+                keeper.worker,
+                self._claims + 1,
+                limit,
+                conversations=own if executes == "own_conversations" else None,
+                runs=own if executes == "own_runs" else None,
+            )
             if keeper is self._keeper:
                 self._claims += 1
             for rows in claimed:

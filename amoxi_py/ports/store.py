@@ -318,9 +318,15 @@ class Store(Protocol):
         ...
 
     async def claim(
-        self, worker: WorkerKey, number: int, limit: int, conversations: Sequence[str] | None = None
+        self,
+        worker: WorkerKey,
+        number: int,
+        limit: int,
+        *,
+        conversations: Sequence[str] | None = None,
+        runs: Sequence[str] | None = None,
     ) -> tuple[RunRows, ...]:
-        """Lease up to `limit` runs that are due, oldest first; with `conversations` (ids) only runs of those.
+        """Lease up to `limit` runs that are due, oldest first; with `conversations` or `runs` (ids) only of those.
 
         Due are: queued at the head of their conversation, waiting for a time that has come, and running under a worker
         whose lease expired (one more crash and attempt).

@@ -90,8 +90,11 @@ def model_of_test(model: AnyModel) -> ChatModel:
 
 @asynccontextmanager
 async def open_parts(settings: Settings, declarations: Declarations, stand_ins: StandIns) -> AsyncIterator[Runtime]:
-    """Start the parts of an app without a web server, and stop them at the end."""
-    runtime = Runtime(settings, declarations, stand_ins=stand_ins)
+    """Start the parts of an app without a web server, and stop them at the end; they execute what they are given.
+
+    Others may use the same store, with other models and instances: their runs are not executed here.
+    """
+    runtime = Runtime(settings, declarations, executes="own_runs", stand_ins=stand_ins)
     await runtime.start()
     try:
         yield runtime

@@ -14,22 +14,26 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from amoxi_py.testing.crash_program import AT_KILL, FOLDER, RECORD, Job, trial_name, write_job
-from amoxi_py.testing.killing import When
+from amoxi_py.testing.crash_program import AT_KILL, EXITS, FOLDER, LOG, RECORD, Job, trial_name, write_job
+from amoxi_py.testing.killing import LOOKS, When
 
 __all__ = ["Killed", "Report", "at_every_step", "at_most", "each_line_once", "exactly"]
 
 Check = Callable[[list[str]], object]
 """Looks at the lines of a ledger: it raises `AssertionError` or returns False when a promise is broken."""
 
+_MOMENTS: tuple[When, When] = ("before", "after")
 _MOST_SHOWN = 5
 _MOST_LINES = 20
 _START_S = 60.0
+_LOOK_EVERY_S = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +122,8 @@ def at_every_step(
             folder; one that is not there has no lines. The check gets the lines: `exactly`, `at_most`,
             `each_line_once`, or a function of your own.
         check: Called for each kill, in this process, to look at anything else.
-        every_call: Kill at every call of the store, not only at commits.
+        every_call: Kill at every call of the store, not only at commits. A call that only reads leaves all as it was,
+            so there is one kill for it, not two.
         part: `(2, 4)` does the second of four parts of all kills, for tests that share the work.
         processes: How many play at the same time.
         timeout: Seconds for one process.
@@ -130,26 +135,22 @@ def at_every_step(
     module, file, function = _place(scenario)
     top = Path(tempfile.mkdtemp(prefix="amoxi-crash-"))
 
-    def job(trials: list[tuple[int, When]]) -> Job:
-        return Job(
-            module=module,
-            file=file,
-            function=function,
-            path=[entry or os.getcwd() for entry in sys.path],
-            top=str(top),
-            trials=trials,
-            checkpoints=not every_call,
-            timeout=timeout,
-        )
-
-    _work_off([job([(0, "before")])])
+    job = Job(
+        module=module,
+        file=file,
+        function=function,
+        path=[entry or os.getcwd() for entry in sys.path],
+        top=str(top),
+        checkpoints=not every_call,
+        timeout=timeout,
+    )
     whole = top / trial_name(0, "before")
-    _check_whole(function, whole, ledgers or {})
-    record = json.loads((whole / RECORD).read_text("utf-8"))
-    number, parts = part
-    ats = range(number, len(record["counted"]) + 1, parts)
-    trials: list[tuple[int, When]] = [(at, when) for at in ats for when in ("before", "after")]
-    _work_off([job(trials[start::processes]) for start in range(min(processes, len(trials)))])
+    with _program(job) as program:
+        _wait_for_whole(job, program, whole / EXITS)
+        _check_whole(function, whole, ledgers or {})
+        record = json.loads((whole / RECORD).read_text("utf-8"))
+        trials = _trials(record["counted"], part)
+        _work_off(job, program, [trials[start::processes] for start in range(min(processes, len(trials)))])
     kills, broken = 0, []
     for at, when in trials:
         killed, problems = _look(top / trial_name(at, when), at, when, ledgers or {}, check)
@@ -178,32 +179,56 @@ def _place(scenario: Callable[[], Any]) -> tuple[str, str, str]:
     return scenario.__module__, os.path.abspath(file), name
 
 
-def _work_off(jobs: Sequence[Job]) -> None:
-    """Let one program do each job, all at the same time."""
-    running: list[tuple[Job, Path, subprocess.Popen[bytes]]] = []
+def _trials(counted: list[str], part: tuple[int, int]) -> list[tuple[int, When]]:
+    """Return the kills of a part: before and after each call, but only before one that changes nothing."""
+    number, parts = part
+    ats = range(number, len(counted) + 1, parts)
+    return [(at, when) for at in ats for when in _MOMENTS if when == "before" or counted[at - 1] not in LOOKS]
+
+
+@contextmanager
+def _program(job: Job) -> Iterator[subprocess.Popen[str]]:
+    """Start the program of a job, which plays the scenario once, and end it."""
+    file = Path(job.top) / "job.json"
+    write_job(job, file)
+    command = [sys.executable, "-m", "amoxi_py.testing.crash_program", str(file)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(job.path)}
+    with (Path(job.top) / LOG).open("wb") as out:
+        program = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=out, env=env, text=True)
+    with program:
+        try:
+            yield program
+        finally:
+            if program.poll() is None:
+                program.kill()
+
+
+def _wait_for_whole(job: Job, program: subprocess.Popen[str], exits: Path) -> None:
+    deadline = time.monotonic() + _START_S + job.timeout
+    while not exits.exists():
+        if program.poll() is not None or time.monotonic() > deadline:
+            raise _failed(job, program)
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _work_off(job: Job, program: subprocess.Popen[str], lanes: list[list[tuple[int, When]]]) -> None:
+    """Let the program do lists of kills, all lists at the same time."""
     try:
-        for number, job in enumerate(jobs):
-            file = Path(job.top) / f"job-{number}.json"
-            write_job(job, file)
-            log = file.with_suffix(".log")
-            with log.open("wb") as out:
-                command = [sys.executable, "-m", "amoxi_py.testing.crash_program", str(file)]
-                env = {**os.environ, "PYTHONPATH": os.pathsep.join(job.path)}
-                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env)
-            running.append((job, log, process))
-        for job, log, process in running:
-            code = process.wait(_START_S + 2 * job.timeout * max(len(job.trials), 1))
-            if code != 0:
-                raise AssertionError(f"the crash program ended with {code}:\n{_tail(log)}")
-    finally:
-        for _job, _log, process in running:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+        program.communicate(json.dumps(lanes) + "\n", timeout=2 * job.timeout * (1 + max(map(len, lanes), default=0)))
+    except subprocess.TimeoutExpired:
+        pass
+    if program.poll() != 0:
+        raise _failed(job, program)
+
+
+def _failed(job: Job, program: subprocess.Popen[str]) -> AssertionError:
+    code = program.poll()
+    outcome = "does not come to an end" if code is None else f"ended with {code}"
+    return AssertionError(f"the crash program {outcome}:\n{_tail(Path(job.top) / LOG)}")
 
 
 def _check_whole(function: str, trial: Path, ledgers: Mapping[str, Check]) -> None:
-    if json.loads((trial / "exits.json").read_text("utf-8"))["first"] != 0:
+    if json.loads((trial / EXITS).read_text("utf-8"))["first"] != 0:
         raise AssertionError(f"the scenario {function!r} fails without any kill:\n{_tail(trial / 'first.log')}")
     problems = _check_ledgers(trial / FOLDER, ledgers)
     if problems:
@@ -214,7 +239,7 @@ def _look(
     trial: Path, at: int, when: When, ledgers: Mapping[str, Check], check: Callable[[Killed], object] | None
 ) -> tuple[int, list[str]]:
     """Return 1 for a kill and what was broken; 0 when the scenario ended before it came to this call."""
-    exits = json.loads((trial / "exits.json").read_text("utf-8"))
+    exits = json.loads((trial / EXITS).read_text("utf-8"))
     record = trial / RECORD
     if exits["first"] == 0:
         return 0, []

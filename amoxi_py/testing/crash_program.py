@@ -1,8 +1,9 @@
 """The processes of a crash test: each plays the scenario in a folder of its own, and most of them are killed.
 
-`python -m amoxi_py.testing.crash_program JOB.json` works off the trials of a job. A process that is to be killed is a
-fork of this one, which spares the imports; where there are no forks it is a new process, which is given its folder, the
-call and the moment as further arguments.
+`python -m amoxi_py.testing.crash_program JOB.json` plays the scenario of a job once to its end, and then waits at its
+standard input for the kills: a line of JSON with lists of (call, moment); the lists are worked off at the same time.
+A process that is to be killed is a fork of this one, which spares the imports; where there are no forks it is a new
+process, which is given its folder, the call and the moment as further arguments.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -29,7 +32,9 @@ from amoxi_py.testing.killing import CHECKPOINTS, Killer, When
 from amoxi_py.testing.scene import SCENE, Scene
 
 AT_KILL = "at-kill"
+EXITS = "exits.json"
 FOLDER = "folder"
+LOG = "program.log"
 RECORD = "record.json"
 _LOOK_EVERY_S = 0.005
 
@@ -42,7 +47,6 @@ class Job:
         module, file, function: Where the scenario is.
         path: What modules are imported from.
         top: The folder with one folder for each trial.
-        trials: The call of the store and the moment of each kill; call 0 is no kill.
         checkpoints: Whether only the calls count that change what is known of a run.
         timeout: Seconds for one process.
     """
@@ -52,7 +56,6 @@ class Job:
     function: str
     path: list[str]
     top: str
-    trials: list[tuple[int, When]]
     checkpoints: bool
     timeout: float
 
@@ -65,8 +68,32 @@ def main(arguments: list[str]) -> None:
     if len(arguments) > 1:
         play(job, scenario, Path(arguments[1]), int(arguments[2]), cast(When, arguments[3]))
         return
-    for at, when in job.trials:
-        run_trial(job, arguments[0], scenario, at, when)
+    run_trial(job, arguments[0], scenario, 0, "before")
+    _run_lanes(job, arguments[0], scenario, json.loads(sys.stdin.readline() or "[]"))
+
+
+def _run_lanes(
+    job: Job, job_file: str, scenario: Callable[[], Any], lanes: Sequence[Sequence[tuple[int, When]]]
+) -> None:
+    """Work off lists of kills, all lists at the same time."""
+
+    def run_lane(number: int) -> None:
+        for at, when in lanes[number]:
+            run_trial(job, job_file, scenario, at, when)
+
+    if not hasattr(os, "fork"):
+        with ThreadPoolExecutor(max(len(lanes), 1)) as pool:
+            list(pool.map(run_lane, range(len(lanes))))
+        return
+    children = []
+    for number in range(len(lanes)):
+        child = os.fork()
+        if child == 0:
+            _be_child(Path(job.top) / LOG, partial(run_lane, number))
+        children.append(child)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    if any(codes):
+        raise SystemExit("the kills were not worked off; see above")
 
 
 def run_trial(job: Job, job_file: str, scenario: Callable[[], Any], at: int, when: When) -> None:
@@ -85,7 +112,9 @@ def run_trial(job: Job, job_file: str, scenario: Callable[[], Any], at: int, whe
     else:
         second = first
     told = {"first": first, "second": second}
-    (trial / "exits.json").write_text(json.dumps(told), "utf-8")
+    whole = trial / f"{EXITS}.part"
+    whole.write_text(json.dumps(told), "utf-8")
+    whole.replace(trial / EXITS)
 
 
 def trial_name(at: int, when: When) -> str:
@@ -172,6 +201,7 @@ def _too_long(job: Job, log: Path) -> int:
 def _be_child(log: Path, work: Callable[[], None]) -> None:
     code = 1
     try:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         out = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
         os.dup2(out, 1)
         os.dup2(out, 2)

@@ -18,6 +18,23 @@ When = Literal["before", "after"]
 CHECKPOINTS = frozenset({"submit", "cancel", "decide", "erase", "write", "pause", "release"})
 """The verbs of the store that change what is known of a run. The others look, or keep the worker's own lease."""
 
+LOOKS = frozenset(
+    {
+        "busy_runs",
+        "find_log",
+        "get_call",
+        "get_run",
+        "history",
+        "list_conversations",
+        "list_runs",
+        "load",
+        "read_conversation",
+        "read_log",
+        "run_messages",
+    }
+)
+"""The verbs that change nothing: a kill after one finds what a kill before it does."""
+
 
 class Killer:
     """Counts the calls of the stores that it wraps, and ends this process before or after one of them.

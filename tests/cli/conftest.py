@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from amoxi_py.stores.sqlite.store import SqliteStore
 from amoxi_py.testing.processes import clean_environment
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -73,6 +75,18 @@ def shop(app_folder: Any) -> Path:
     """A folder with an app: one agent whose tools look up, cancel and erase orders, and boil water."""
     folder: Path = app_folder(SHOP)
     return folder
+
+
+@pytest.fixture
+def make_store() -> Callable[[Path], None]:
+    """Make an empty store in a folder, as the first start of a server does."""
+
+    async def make(folder: Path) -> None:
+        store = SqliteStore(folder)
+        await store.open(lambda events: None)
+        await store.close()
+
+    return lambda folder: asyncio.run(make(folder))
 
 
 @pytest.fixture

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 
-def test_an_approval_is_listed_decided_and_told_as_the_operators(shop: Path, amoxi: Any, read: Any, say: Any) -> None:
-    assert amoxi(shop, "approvals", "list").stderr == "nothing waits for a decision\n"
+def test_an_approval_is_listed_decided_and_told_as_the_operators(
+    shop: Path, serve: Any, amoxi: Any, read: Any, say: Any, make_store: Any
+) -> None:
+    make_store(shop / "data" / "ai")
+    assert amoxi(shop, "approvals", "list").stderr.startswith("nothing waits for a decision: ")
     runs = [say(shop, text) for text in ("Cancel order A-1001", "Erase order A-1002", "Cancel order A-1003")]
     listed = read(shop, "approvals", "list")
     assert [one["run_id"] for one in listed["items"]] == [run["id"] for run in runs]
@@ -30,7 +33,9 @@ def test_an_approval_is_listed_decided_and_told_as_the_operators(shop: Path, amo
     assert (refused.returncode, "was decided already: decline" in refused.stderr) == (1, True)
     assert [one["call_id"] for one in read(shop, "approvals", "list")["items"]] == [other["call_id"]]
 
-    say(shop, "Look up order A-1001")  # a process that executes runs: it takes up what was decided
+    serve(shop)  # a process that executes runs: it takes up what was decided
+    for run in runs[:2]:
+        assert amoxi(shop, "runs", "show", run["id"], "--follow").returncode == 0
     cancelled, erased = (read(shop, "runs", "show", run["id"], "--events") for run in runs[:2])
     assert [one["status"] for one in (cancelled, erased)] == ["completed", "completed"]
     assert (shop / "cancelled.log").read_text() == f"A-1009 {cancel['call_id']}\n"

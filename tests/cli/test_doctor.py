@@ -124,6 +124,16 @@ def test_no_secret_is_in_the_output(app_folder: Any, as_json: list[str]) -> None
     assert "false" in answer.stdout, "what is no secret is shown"
 
 
+@pytest.mark.parametrize("as_json", [["--json"], []])
+def test_of_a_url_neither_who_asks_nor_the_values_of_its_query_are_shown(app_folder: Any, as_json: list[str]) -> None:
+    url = "https://token-as-user@models.example/v1?api_key=value-of-query&flag-of-query#end-of-url"
+    settings = {"server": {"public-url": "https://me@shop.example/?k=v1a1u1e"}}
+    answer = ask(app_folder(settings=settings), *as_json, env={"OPENAI_BASE_URL": url})
+    for text in ("token-as-user", "value-of-query", "flag-of-query", "end-of-url", "me@shop", "v1a1u1e"):
+        assert text not in answer.stdout + answer.stderr
+    assert "https://***@models.example/v1?api_key=***&***#***" in answer.stdout
+
+
 def test_a_store_is_looked_at_while_a_server_uses_it(doctor: Any, serve: Any, app_folder: Any) -> None:
     folder = app_folder()
     server = serve(folder)
@@ -152,7 +162,7 @@ def test_migrations_that_are_missing_or_unknown_are_told(doctor: Any, serve: Any
 def test_a_folder_without_an_app_is_told_so(doctor: Any, tmp_path: Path) -> None:
     code, report = doctor(tmp_path)
     assert code == 1
-    assert any("there is no package 'app' here" in finding["text"] for finding in levels(report, "error"))
+    assert any("is no app's folder" in finding["text"] for finding in levels(report, "error"))
     assert any("there is no application.json" in finding["text"] for finding in levels(report, "note"))
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from amoxi_py.testing.processes import clean_environment
@@ -61,6 +64,25 @@ def test_the_version_is_the_packages() -> None:
     from importlib.metadata import version
 
     assert amoxi("--version").stdout.strip() == f"amoxi {version('amoxi-py')}"
+
+
+def test_the_help_of_each_command_has_its_lines_as_they_were_written() -> None:
+    from amoxi_py.cli.program import program
+
+    def helps(command: click.Command, path: str) -> Iterator[tuple[str, str]]:
+        context = click.Context(command, info_name=path)
+        yield path, command.get_help(context)
+        if isinstance(command, click.Group):
+            for name in command.list_commands(context):
+                below = command.get_command(context, name)
+                assert below is not None
+                yield from helps(below, f"{path} {name}")
+
+    told = dict(helps(program, "amoxi"))
+    assert "amoxi approvals decide" in told
+    for path, text in told.items():
+        assert not re.search(r"[\\\b]", text), path
+    assert "\n    tests/            tests that pass: python -m pytest\n" in told["amoxi new"]
 
 
 @pytest.mark.parametrize(

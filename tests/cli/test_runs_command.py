@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import urllib.request
 from pathlib import Path
@@ -33,9 +34,11 @@ def wait_for(condition: Any, timeout: float = 30.0) -> Any:
 
 
 def test_runs_of_everybody_are_listed_beside_a_running_server(
-    shop: Path, serve: Any, amoxi: Any, read: Any, say: Any
+    shop: Path, serve: Any, amoxi: Any, read: Any, say: Any, make_store: Any
 ) -> None:
-    assert amoxi(shop, "runs", "list").stderr == "no runs\n"
+    make_store(shop / "data" / "ai")
+    store = str(shop / "data" / "ai")
+    assert amoxi(shop, "runs", "list").stderr == f"no runs: {store!r} is the store of the profile 'production'\n"
     own = say(shop, "Look up order A-1001")
     server = serve(shop, env=CALLER)
     theirs = call(server, "/agents/shop/runs?wait=20", {"message": "Cancel order A-1002"})
@@ -90,7 +93,7 @@ def test_a_run_that_a_server_executes_is_cancelled_and_retried(shop: Path, serve
     answer = amoxi(shop, "runs", "cancel", run["id"], "run_that_never_was")
     assert answer.returncode == 1
     assert answer.stdout == f"{run['id']}  cancelled\n"
-    assert answer.stderr == "amoxi: no run 'run_that_never_was'\n"
+    assert answer.stderr.splitlines()[0] == "amoxi: no run 'run_that_never_was'"
     assert call(server, f"/runs/{run['id']}")["status"] == "cancelled"
     again = amoxi(shop, "runs", "cancel", run["id"])
     assert (again.returncode, again.stdout) == (0, f"{run['id']}  had ended: cancelled\n")
@@ -135,8 +138,9 @@ def test_a_run_that_a_server_executes_is_cancelled_and_retried(shop: Path, serve
     ],
 )
 def test_what_cannot_be_done_is_said_on_stderr_and_is_no_success(
-    shop: Path, amoxi: Any, arguments: list[str], code: int, message: str
+    shop: Path, amoxi: Any, make_store: Any, arguments: list[str], code: int, message: str
 ) -> None:
+    make_store(shop / "data" / "ai")
     answer = amoxi(shop, *arguments)
     assert (answer.returncode, answer.stdout) == (code, "")
     assert message in answer.stderr
@@ -161,9 +165,42 @@ def test_a_folder_without_an_app_is_named_and_nothing_is_made_in_it(
 ) -> None:
     answer = amoxi(tmp_path, *arguments)
     assert (answer.returncode, answer.stdout) == (1, "")
-    assert "no package 'app'" in answer.stderr
+    assert f"amoxi: {str(tmp_path)!r} is no app's folder: " in answer.stderr
+    assert "amoxi new NAME" in answer.stderr
     assert "Traceback" not in answer.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", COMMANDS[:-1])
+def test_a_store_that_is_not_there_is_told_and_not_made(shop: Path, amoxi: Any, arguments: list[str]) -> None:
+    answer = amoxi(shop, *arguments)
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert f"there is no store yet: {str(shop / 'data' / 'ai')!r} is the store of the profile" in answer.stderr
+    assert not (shop / "data").exists()
+
+
+def test_the_store_that_only_dev_uses_is_named_and_opened_by_its_profile(
+    shop: Path, amoxi: Any, make_store: Any
+) -> None:
+    make_store(shop / "data" / "ai")
+    (shop / ".env").write_text("AI_STORE_PATH=elsewhere\n", "utf-8")
+    said = amoxi(shop, "chat", "--message", "Cancel order A-1001")
+    [(call_id, option)] = re.findall(r"amoxi approvals decide (\S+) approve\|decline(.*)", said.stderr)
+    assert option == " --profile dev", "what is offered to be typed finds the call"
+    run_id = call_id.removeprefix("call_").rsplit("_", 2)[0]
+    for arguments in (
+        ["runs", "list"],
+        ["approvals", "list"],
+        ["runs", "show", f"run_{run_id}"],
+        ["runs", "cancel", "x"],
+    ):
+        missed = amoxi(shop, *arguments).stderr
+        assert "data/ai' is the store of the profile 'production', in which .env is not read" in missed
+    listed = amoxi(shop, "runs", "list", "--profile", "dev")
+    assert (listed.returncode, run_id in listed.stdout, listed.stderr) == (0, True, "")
+    assert call_id in amoxi(shop, "approvals", "list", "--profile", "dev").stdout
+    assert amoxi(shop, "approvals", "decide", call_id, "decline", "--profile", "dev").returncode == 0
+    assert amoxi(shop, "runs", "cancel", f"run_{run_id}", "--profile", "dev").returncode == 0
 
 
 @pytest.mark.parametrize("arguments", COMMANDS)

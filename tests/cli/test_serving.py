@@ -99,11 +99,16 @@ def test_dev_prints_its_address_when_it_is_ready_and_lets_visitors_in(serve: Any
     assert server.stop() == 0
 
 
-def test_what_dev_says_of_killing_it_kills_all_of_it_also_when_another_program_started_it(app_folder: Any) -> None:
+def test_what_dev_says_of_killing_it_is_its_own_group_where_it_leads_one(serve: Any, app_folder: Any) -> None:
+    server = serve(app_folder(), command="dev")
+    server.wait_log(f"to kill it in the middle of its work: kill -9 -{server.process.pid}\n")
+
+
+def test_what_dev_says_of_killing_it_kills_all_of_it_and_not_the_script_that_started_it(app_folder: Any) -> None:
     folder = app_folder()
     with (folder / "dev.log").open("wb") as log:
         make = subprocess.Popen(
-            ["sh", "-c", f"{sys.executable} -m amoxi_py dev --port 0; true"],
+            ["sh", "-c", f"{sys.executable} -m amoxi_py dev --port 0; exit 7"],
             cwd=folder,
             env=clean_environment(),
             stdout=log,
@@ -114,10 +119,11 @@ def test_what_dev_says_of_killing_it_kills_all_of_it_also_when_another_program_s
         printed = (folder / "dev.log").read_text
         said = wait_for(lambda: re.search(r"^to kill it .*: (kill -9 .*)$", printed(), re.MULTILINE))
         [supervisor] = children_of(make.pid)
-        processes = [make.pid, supervisor, *children_of(supervisor)]
-        assert len(processes) == 3
+        processes = [supervisor, *children_of(supervisor)]
+        assert len(processes) == 2
+        assert said[1] == f"kill -9 {supervisor} {processes[1]}"
         subprocess.run(said[1], shell=True, check=True)
-        assert make.wait(10) == -signal.SIGKILL
+        assert make.wait(10) == 7
         wait_for(lambda: not any(alive(pid) for pid in processes))
     finally:
         if make.poll() is None:

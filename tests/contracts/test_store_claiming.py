@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from amoxi_py.domain.run import RunStatus
+from amoxi_py.domain.run import RunRows, RunStatus
 from amoxi_py.errors import LeaseLost
 
 pytestmark = pytest.mark.anyio
@@ -210,17 +210,22 @@ async def test_history_is_all_of_the_earlier_runs_with_their_calls_in_order(worl
     assert history[1].calls[0].result == '{"n":1180591620717411303424}'
 
 
-async def test_a_claim_for_some_conversations_gets_runs_of_no_others(world: Any) -> None:
+@pytest.mark.parametrize(("limited_to", "of"), [("conversations", "conversation_id"), ("runs", "id")])
+async def test_a_claim_for_some_conversations_or_runs_gets_no_others(world: Any, limited_to: str, of: str) -> None:
+    async def claim(number: int, *ids: str) -> tuple[RunRows, ...]:
+        claimed: tuple[RunRows, ...] = await world.store.claim(worker, number, 10, **{limited_to: ids})
+        return claimed
+
     dead = await world.start(await world.worker(lease_s=5))
     world.clock.move(6)
     worker = await world.worker()
     mine, other = [(await world.submit()).run for _ in range(2)]
     (of_dead,) = [run for run in (await world.store.list_runs(world.ann)).items if run.id == dead.run_id]
-    assert await world.store.claim(worker, 1, 10, ("conv_unknown",)) == ()
-    (rows,) = await world.store.claim(worker, 2, 10, (mine.conversation_id,))
+    assert await claim(1, "unknown") == ()
+    (rows,) = await claim(2, getattr(mine, of))
     assert rows.lease.run_id == mine.id
-    assert await world.store.claim(worker, 3, 10, (mine.conversation_id,)) == ()
-    (taken_over,) = await world.store.claim(worker, 4, 10, (of_dead.conversation_id,))
+    assert await claim(3, getattr(mine, of)) == ()
+    (taken_over,) = await claim(4, getattr(of_dead, of))
     assert (taken_over.lease.run_id, taken_over.attempt) == (dead.run_id, 2)
     (rest,) = await world.store.claim(worker, 5, 10)
     assert rest.lease.run_id == other.id

@@ -39,7 +39,7 @@ SCRIPT = {
         [call("cancel_order", order="A-2"), call("cancel_order", order="A-3"), call("lookup", order="A-2")],
         "All is done.",
     ],
-    "go on": [call("refund", order="A-4"), "Refunded."],
+    "go on": ["Gladly."],
     "wait": [call("cancel_order", order="A-9"), "never said"],
     "hang": [call("hang", order="A-9"), "never said"],
     "forget me": ["Hello."],
@@ -75,6 +75,7 @@ class RenewalHeard:
 async def play_everything() -> None:
     """Do all of it in the current folder."""
     folder = Path.cwd()
+    first_process = not (folder / "amoxi.db").exists()
     scene = SCENE.get()
     assert scene is not None
     declarations = build_declarations([ShopTools, ShopAgent], provided=[Ledger])
@@ -93,7 +94,8 @@ async def play_everything() -> None:
         await port.secret("cookie", "s" * 32)
         await read_all(engine, port, await everything(engine))
         await engine.ready()
-        await asyncio.wait_for(store.renewed.wait(), 10)
+        if first_process:  # the next one shows nothing more by it
+            await asyncio.wait_for(store.renewed.wait(), 10)
         await engine.stop(grace=5.0)
     (folder / "refused.json").write_text(json.dumps(model.refused), encoding="utf-8")
 

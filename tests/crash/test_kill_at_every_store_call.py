@@ -12,7 +12,7 @@ from evidence import effects, recorded_steps
 from amoxi_py.ports.store import Store
 from amoxi_py.testing import crash
 
-SHARDS = 4
+SHARDS = 2
 VERBS = {name for name in vars(Store) if not name.startswith("_")}
 Effects = Counter[tuple[str, str]]
 
@@ -58,7 +58,7 @@ def check_effects(before: Effects, steps: set[tuple[str, str]], after: Effects) 
 @pytest.mark.parametrize("shard", range(1, SHARDS + 1))
 def test_a_process_killed_at_any_store_call_is_finished_by_the_next_one(shard: int) -> None:
     report = crash.at_every_step(
-        play_everything, check=check_trial, every_call=True, part=(shard, SHARDS), processes=1, timeout=90.0
+        play_everything, check=check_trial, every_call=True, part=(shard, SHARDS), timeout=90.0
     )
     assert set(report.verbs) == VERBS, "the scenario calls every verb of the port"
-    assert report.kills > len(report.commits) / SHARDS
+    assert report.kills > len(report.commits) / SHARDS, "twice where it changes something"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from amoxi_py import agent, tool
 from amoxi_py.domain.ids import new_id
@@ -192,7 +193,30 @@ def test_a_process_for_its_own_conversations_leaves_those_of_others_alone(tell: 
                 await asyncio.sleep(0.01)
         assert (await engine.get_run(queued[1].run.id, ANN)).status == "queued"
 
-    tell([call("act"), "Done."], use, own_only=True)
+    tell([call("act"), "Done."], use, executes="own_conversations")
+
+
+def test_a_process_for_its_own_runs_executes_no_other_one_of_the_conversation(tell: Any) -> None:
+    async def use(engine: Engine, store: Reads) -> None:
+        left = replace(submission(ANN), idempotency_key="k", digest="d")
+        await store.submit(left)
+        behind = replace(submission(ANN), conversation_id=left.conversation_id, new_conversation=False, on_busy="queue")
+        await store.submit(behind)
+        found = await engine.submit("actor", "Do it", principal=ANN, idempotency_key="k", digest="d")
+        assert found.run.id == left.run_id
+        await engine.take_up(left.conversation_id, ANN)
+        own = await engine.submit("actor", "Do it", principal=ANN)
+        for run in (found.run, own.run):  # the second is claimed after its wait, when the one behind has become due
+            async with asyncio.timeout(10):
+                while not (waiting := await engine.get_run(run.id, ANN)).waiting_for:
+                    await asyncio.sleep(0.01)
+            call_id = waiting.waiting_for[0].call_id
+            assert call_id is not None
+            await engine.decide(call_id, ANN, "approve")
+            assert (await engine.wait(run.id, ANN, timeout=10)).status == "completed"
+        assert (await engine.get_run(behind.run_id, ANN)).status == "queued"
+
+    tell({"Do it": [call("act"), "Done."]}, use, executes="own_runs")
 
 
 def submission(principal: Principal) -> Submission:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -233,6 +236,72 @@ def test_what_the_app_and_editors_write_is_no_save(field_app: Any, start: Any, c
     until(lambda: reloads(server) == 1)
     assert server.log().count("starting the app anew") == 1
     assert "amoxi: app/agents.py changed; starting the app anew" in server.log()
+
+
+HANDOVER = """
+import json, os, signal, sys, threading
+from multiprocessing import Pipe
+from pathlib import Path
+
+from amoxi_py.cli.reloader import Reloader
+
+LOG, VERSION = Path("log"), Path("version")
+
+
+def tell(what):
+    with LOG.open("a") as log:
+        log.write(f"{what}\\n")
+
+
+def server(lead):
+    version = VERSION.read_text()
+    if version == "broken":
+        sys.exit(1)
+    lead.on_hand_over = lambda: (tell(f"{version} is let go"), threading.Event().wait())  # a thread goes on in it
+    lead.wait_to_begin()
+    tell(f"{version} serves")
+    lead.say_ready()
+    while True:
+        signal.pause()
+
+
+if __name__ == "__main__":
+    saves, told = Pipe(duplex=False)
+
+    def save():
+        for version in sys.stdin:
+            VERSION.write_text(version.strip())
+            told.send_bytes(json.dumps(["app.py"]).encode())
+
+    threading.Thread(target=save, daemon=True).start()
+    sys.exit(Reloader(server, (), greeting="ready", grace=1, saves=saves).run())
+"""
+
+
+def test_a_broken_save_during_a_handover_leaves_the_version_that_takes_over(tmp_path: Path, until: Any) -> None:
+    (tmp_path / "dev.py").write_text(HANDOVER, "utf-8")
+    (tmp_path / "version").write_text("first", "utf-8")
+    log = tmp_path / "log"
+    log.touch()
+    with (tmp_path / "said").open("wb") as said:
+        dev = subprocess.Popen(
+            [sys.executable, "dev.py"], cwd=tmp_path, stdin=subprocess.PIPE, stdout=said, stderr=said, text=True
+        )
+    assert dev.stdin is not None
+    try:
+        until(lambda: "first serves" in log.read_text())
+        dev.stdin.write("second\n")
+        dev.stdin.flush()
+        until(lambda: "first is let go" in log.read_text())
+        dev.stdin.write("broken\n")
+        dev.stdin.flush()
+        until(lambda: "version before goes on until the next save" in (tmp_path / "said").read_text())
+        assert log.read_text().splitlines()[-1] == "second serves"
+        assert "nothing answers" not in (tmp_path / "said").read_text()
+    finally:
+        dev.stdin.close()
+        dev.terminate()
+        assert dev.wait(20) == 0
 
 
 def test_settings_are_sources_too(field_app: Any, start: Any, client: Any, until: Any) -> None:

@@ -53,7 +53,7 @@ def test_hostile_markdown_is_shown_and_does_nothing(shop_model: Any, open_page: 
     assert "https://good.example/page" in [href for href, _, _ in links]
     assert chat.page.evaluate("window.PWNED") is None
     assert [url for url in asked if not url.startswith(server.url)] == []
-    assert chat.page.url == f"{server.url}/support-agent"
+    assert chat.page.url.partition("#")[0] == f"{server.url}/support-agent"
     expect(chat.button("Approve")).to_have_count(0)
     chat.shot("hostile")
     assert chat.complaints == [], "nothing even reached the policy"

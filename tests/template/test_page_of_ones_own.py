@@ -16,13 +16,13 @@ FRAME = """<!doctype html><html lang="en"><head><title>own</title><script type="
 <body><div id="support"></div><pre id="log"></pre></body></html>"""
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
+def block(name: str) -> str:
+    [text] = re.findall(rf'```\w+ title="app/static/{name}"\n(.*?)```', GUIDE.read_text("utf-8"), re.DOTALL)
+    return str(text)
 
 
 def test_the_page_of_the_guide_is_a_whole_chat(serve: Any, folder: Path, open_page: Any) -> None:
-    [page] = blocks("html")
-    (folder / "app" / "static" / "own.html").write_text(page, "utf-8")
+    (folder / "app" / "static" / "own.html").write_text(block("support.html"), "utf-8")
     chat = open_page(f"{serve(folder).url}/static/own.html")
     expect(chat.page.get_by_role("heading", level=1)).to_have_text("Ask the shop")
     expect(chat.page.get_by_label("Message")).to_have_attribute("placeholder", "Where is order A-1001?")
@@ -37,7 +37,7 @@ def test_the_mounted_chat_of_the_guide_comes_with_its_style_and_goes_without_a_t
 ) -> None:
     static = folder / "app" / "static"
     (static / "own.html").write_text(FRAME, "utf-8")
-    (static / "own.js").write_text(blocks("js")[0], "utf-8")
+    (static / "own.js").write_text(block("mounted.js"), "utf-8")
     chat = open_page(f"{serve(folder).url}/static/own.html")
     chat.say("Where is order A-1001?")
     expect(chat.answers).to_contain_text("Trail backpack")
@@ -49,7 +49,7 @@ def test_the_mounted_chat_of_the_guide_comes_with_its_style_and_goes_without_a_t
 def test_the_client_of_the_guide_sends_opens_and_follows(serve: Any, folder: Path, open_page: Any) -> None:
     static = folder / "app" / "static"
     (static / "own.html").write_text(FRAME, "utf-8")
-    (static / "own.js").write_text(blocks("js")[1], "utf-8")
+    (static / "own.js").write_text(block("own.js"), "utf-8")
     chat = open_page(f"{serve(folder).url}/static/own.html")
     log = chat.page.locator("#log")
     expect(log).to_contain_text("user: Where is order A-1001?")

@@ -78,16 +78,15 @@ def pay_unsafely() -> None:
     assert result.call("pay_unsafely").status in ("done", "unknown")
 
 
-def pay_when_told() -> None:
-    result = pay("pay_when_told", decide={"pay_when_told": "approve"})
-    assert result.call("pay_when_told").status in ("done", "unknown")
-
-
-async def two_runs_of_a_conversation() -> None:
-    script = {"Pay": [call("pay_by_key", order="A-1"), "Paid."], "Again": [call("pay_by_key", order="A-2"), "Paid."]}
-    first = await arun_agent(Cashier, "Pay", model=ScriptedModel(script))
-    second = await arun_agent(Cashier, "Again", model=ScriptedModel(script), conversation=first)
-    assert [message.text for message in second.messages] == ["Pay", "", "Paid.", "Again", "", "Paid."]
+async def runs_with_scripts_of_their_own() -> None:
+    first = await arun_agent(Cashier, "Pay", model=ScriptedModel([call("pay_by_key", order="A-1"), "By key."]))
+    asked = ScriptedModel([call("pay_when_told", order="A-2"), "When told."])
+    other = await arun_agent(Cashier, "Pay", model=asked, decide={"pay_when_told": "approve"})
+    third = await arun_agent(Cashier, "Again", model=ScriptedModel(["In words."]), conversation=first)
+    assert [(one.tool, one.arguments) for one in first.calls] == [("pay_by_key", {"order": "A-1"})]
+    assert [(one.tool, one.arguments) for one in other.calls] == [("pay_when_told", {"order": "A-2"})]
+    assert (first.output, other.output, third.output) == ("By key.", "When told.", "In words.")
+    assert [message.text for message in third.messages] == ["Pay", "", "By key.", "Again", "In words."]
 
 
 def expect_the_impossible() -> None:
@@ -130,18 +129,14 @@ def test_an_unsafe_tool_may_be_left_undone_but_is_never_repeated() -> None:
     assert set(seen) == {0, 4}, "some were killed before the effect and some after it"
 
 
-def test_a_decision_is_taken_once_and_survives() -> None:
-    report = crash.at_every_step(pay_when_told, ledgers={"paid.log": crash.at_most(1)})
+def test_each_run_of_a_scenario_goes_on_with_its_own_script_and_decisions() -> None:
+    report = crash.at_every_step(runs_with_scripts_of_their_own, ledgers={"paid.log": crash.at_most(2)}, part=(1, 3))
+    assert report.commits.count("submit") == 3
     assert any(commit.startswith("decide") for commit in report.commits)
 
 
-def test_an_async_scenario_with_two_runs_goes_on_with_the_same_runs() -> None:
-    report = crash.at_every_step(two_runs_of_a_conversation, ledgers={"paid.log": crash.exactly(2)})
-    assert report.commits.count("submit") == 2
-
-
 def test_the_kills_can_be_shared_out_among_tests() -> None:
-    parts = [crash.at_every_step(pay_by_key, part=(n, 3)) for n in (1, 2, 3)]
+    parts = [crash.at_every_step(pay_by_key, part=(n, 2)) for n in (1, 2)]
     assert all(part.kills for part in parts)
     assert 8 < sum(part.kills for part in parts) <= 2 * len(parts[0].commits)
 
@@ -156,7 +151,7 @@ def test_a_check_that_does_not_hold_is_told_in_its_words() -> None:
         raise AssertionError("the books do not balance")
 
     with pytest.raises(AssertionError, match=r"killed before commit 1: submit: the books do not balance"):
-        crash.at_every_step(pay_by_key, check=never)
+        crash.at_every_step(pay_by_key, check=never, part=(1, 5))
 
 
 @pytest.mark.parametrize(

@@ -255,6 +255,21 @@ async def test_an_async_test_awaits_the_same() -> None:
 
 
 @pytest.mark.anyio
+async def test_runs_at_the_same_time_in_a_conversation_have_each_its_own_model() -> None:
+    options: dict[str, Any] = {"replace": {Payments: FakePayments()}, "settings": {"ai.runs.on-busy": "queue"}}
+    first = await arun_agent(ShopAgent, "Hi", model=ScriptedModel(["Hello."]), **options)
+
+    async def ask(order: str) -> tuple[Any, str]:
+        model = ScriptedModel([call("refund_order", order_id=order), f"Refunded {order}."])
+        result = await arun_agent(ShopAgent, f"Refund {order}", model=model, conversation=first, **options)
+        return [one.arguments for one in result.calls], result.output
+
+    orders = ["A-1", "A-2", "A-3"]
+    answers = await asyncio.gather(*map(ask, orders))
+    assert answers == [([{"order_id": order}], f"Refunded {order}.") for order in orders]
+
+
+@pytest.mark.anyio
 async def test_the_blocking_one_says_so_where_an_event_loop_runs() -> None:
     with pytest.raises(RuntimeError, match="await arun_agent"):
         run_agent(ShopAgent, "Hi")

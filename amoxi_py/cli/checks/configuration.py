@@ -23,7 +23,8 @@ _SHORTEST_OF_OTHERS = (
     8  # a variable of another program may only look like a secret, such as TOKENIZERS_PARALLELISM=false
 )
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|_CALLERS_|_URL$|_URI$|DSN|_PAT$|WEBHOOK")
-_IN_URL = re.compile(r"://[^/@\s:]*:([^/@\s]+)@")
+_URL = re.compile(r"(?<=://)(?P<user>[^/\s]*@)?(?P<place>[^?#\s]*)(?P<more>\S*)")
+_PART = re.compile(r"(?P<name>[^?&;=]*=)?[^?&;]+")
 _SHOWN_PROVIDERS = {"OPENAI_BASE_URL"}
 
 
@@ -94,7 +95,7 @@ class Configuration:
         for secret in self._secrets():
             for form in (secret, repr(secret)[1:-1]):
                 text = text.replace(form, HIDDEN)
-        return _IN_URL.sub(lambda match: match[0].replace(match[1], HIDDEN), text)
+        return _URL.sub(_without_secrets, text)
 
     def _effective(self, key: str, value: str) -> str:
         derived = {
@@ -146,6 +147,7 @@ class Configuration:
     def _secrets(self) -> list[str]:
         """Return all secrets, longer ones first."""
         held = {str(found.value) for name, found in self.variables.items() if _holds_secret(name)}
+        held |= {part for name in _SHOWN_PROVIDERS for part in _hidden_parts(self.settings.provider.get(name, ""))}
         held = {text for text in held if len(text) >= _SHORTEST_OF_OTHERS}
         held |= set(_of_files(self.variables))
         held |= {str(found.value) for name, found in self.variables.items() if is_caller_variable(name)}
@@ -155,6 +157,21 @@ class Configuration:
             if secret is not None:
                 held.add(secret.get_secret_value())
         return sorted((text for text in held if len(text) >= _SHORTEST), key=len, reverse=True)
+
+
+def _without_secrets(url: re.Match[str]) -> str:
+    """Return a URL's part behind its scheme without who asks, the values of its query, and its fragment."""
+    user = f"{HIDDEN}@" if url["user"] else ""
+    query, _, fragment = url["more"].partition("#")
+    query = _PART.sub(lambda part: f"{part['name'] or ''}{HIDDEN}", query)
+    return f"{user}{url['place']}{query}{f'#{HIDDEN}' if fragment else ''}"
+
+
+def _hidden_parts(url: str) -> Iterator[str]:
+    """Return what of a URL is not shown, also where it stands without the URL."""
+    for found in _URL.finditer(url):
+        yield from (found["user"] or "").removesuffix("@").split(":")
+        yield from (part.partition("=")[2] or part for part in re.split(r"[?&;#]", found["more"]))
 
 
 def _holds_secret(name: str) -> bool:

@@ -63,7 +63,12 @@ def release(batch: Batch, lease: Lease, crashed: bool) -> None:
 
 
 def claim(
-    batch: Batch, worker: WorkerKey, number: int, limit: int, conversations: Sequence[str] | None = None
+    batch: Batch,
+    worker: WorkerKey,
+    number: int,
+    limit: int,
+    conversations: Sequence[str] | None = None,
+    runs: Sequence[str] | None = None,
 ) -> tuple[RunRows, ...]:
     """Lease runs of dead workers first, then due ones; a worker that is itself dead gets none."""
     tx = batch.tx
@@ -75,7 +80,12 @@ def claim(
         claimed = [key for (key,) in tx.rows("runs_of_claim", worker=worker.key, number=number)]
         return tuple(load_leased_runs(tx, claimed).values())
     dead = json_rows([key for key, _, _, is_dead in workers if is_dead])
-    due = _due(batch, dead, limit) if conversations is None else _due_of(batch, dead, limit, conversations)
+    if runs is not None:
+        due = _due_among(batch, "due_runs_of_ids", runs, dead, limit)
+    elif conversations is not None:
+        due = _due_among(batch, "due_runs_of_conversations", conversations, dead, limit)
+    else:
+        due = _due(batch, dead, limit)
     if due:
         tx.run("claim_runs", rows=json_rows(due), worker=worker.key, number=number, now=batch.now)
         tx.run("record_claim", key=worker.key, number=number)
@@ -92,9 +102,8 @@ def _due(batch: Batch, dead: str, limit: int) -> list[int]:
     return due
 
 
-def _due_of(batch: Batch, dead: str, limit: int, conversations: Sequence[str]) -> list[int]:
-    places = json_rows(conversations)
-    rows = batch.tx.rows("due_runs_of_conversations", rows=places, dead=dead, now=batch.now, limit=limit)
+def _due_among(batch: Batch, query: str, ids: Sequence[str], dead: str, limit: int) -> list[int]:
+    rows = batch.tx.rows(query, rows=json_rows(ids), dead=dead, now=batch.now, limit=limit)
     return [key for (key,) in rows]
 
 

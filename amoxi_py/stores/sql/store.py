@@ -89,9 +89,15 @@ class SqlStore(ABC):
         await self._perform(Act(lambda batch: claim.retire(batch, worker), after_writes=True))
 
     async def claim(
-        self, worker: WorkerKey, number: int, limit: int, conversations: Sequence[str] | None = None
+        self,
+        worker: WorkerKey,
+        number: int,
+        limit: int,
+        *,
+        conversations: Sequence[str] | None = None,
+        runs: Sequence[str] | None = None,
     ) -> tuple[RunRows, ...]:
-        claimed = await self._perform(Act(lambda batch: claim.claim(batch, worker, number, limit, conversations)))
+        claimed = await self._perform(Act(lambda batch: claim.claim(batch, worker, number, limit, conversations, runs)))
         return cast(tuple[RunRows, ...], claimed)
 
     def write(self, change: Change) -> asyncio.Future[float | None]:

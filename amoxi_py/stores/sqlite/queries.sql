@@ -64,6 +64,15 @@ WHERE (r.status = 'running' AND r.worker IN (SELECT value FROM json_each(:dead))
     OR (r.waits = '["model"]' AND r.wake_at > :now + 3600000)
 ORDER BY r.key LIMIT :limit
 
+-- name: due_runs_of_ids
+SELECT r.key FROM json_each(:rows) AS j
+CROSS JOIN run AS r ON r.id = j.value
+WHERE (r.status = 'running' AND r.worker IN (SELECT value FROM json_each(:dead)))
+    OR (r.status IN ('queued', 'waiting') AND r.wake_at <= :now)
+    OR (r.status = 'queued' AND r.wake_at > :now + 60000)
+    OR (r.status = 'waiting' AND r.waits = '["model"]' AND r.wake_at > :now + 3600000)
+ORDER BY r.key LIMIT :limit
+
 -- name: runs_of_claim
 SELECT key FROM run WHERE worker = :worker AND status = 'running' AND claim = :number ORDER BY key
 

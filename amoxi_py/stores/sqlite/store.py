@@ -85,11 +85,17 @@ class SqliteStore(SqlStore):
         self._locks.let_go(worker.id)
 
     async def claim(
-        self, worker: WorkerKey, number: int, limit: int, conversations: Sequence[str] | None = None
+        self,
+        worker: WorkerKey,
+        number: int,
+        limit: int,
+        *,
+        conversations: Sequence[str] | None = None,
+        runs: Sequence[str] | None = None,
     ) -> tuple[RunRows, ...]:
         def claim_here(batch: Batch) -> tuple[RunRows, ...]:
             self._locks.expire_dead(batch)
-            return claim.claim(batch, worker, number, limit, conversations)
+            return claim.claim(batch, worker, number, limit, conversations, runs)
 
         return cast(tuple[RunRows, ...], await self._perform(Act(claim_here)))
 

@@ -1,14 +1,16 @@
 /** The part of a call that asks a person: approve, decline with a reason, or approve with other arguments. */
 
 import { ArgumentsForm } from "./arguments.js";
+import { isRounded } from "./numbers.js";
 import { html, useEffect, useId, useRef, useState } from "./view.js";
 
 /**
  * @param {object} props
  * @param {import("./state.js").Call} props.call
+ * @param {boolean} props.others whether it is known that this person may not decide
  * @param {(decision: object) => Promise<?Error>} props.onDecide
  */
-export function Approval({ call, onDecide }) {
+export function Approval({ call, others, onDecide }) {
   const [mode, setMode] = useState("ask"); // or "decline", "edit"
   const [sending, setSending] = useState(false);
   const box = useRef(null);
@@ -25,17 +27,20 @@ export function Approval({ call, onDecide }) {
     setSending(true);
     const refusal = await onDecide(decision);
     setSending(false);
-    if (!refusal) card?.focus(); // the button that had it goes away
+    if (!refusal || refusal.code === "forbidden") card?.focus(); // the button that had it goes away
     return refusal;
   }
 
+  if (others) return html`<div class="approval"><p class="question" role="status">Waits for somebody else's decision.</p></div>`;
+  const rounded = isRounded(call.arguments);
   return html`<div class="approval" ref=${box}>
     <p class="question">This needs your decision before it is done.${call.expires_at && html` <span class="expires">Until ${new Date(call.expires_at).toLocaleString()}.</span>`}</p>
     ${mode === "ask" && html`<div class="buttons">
       <button type="button" class="primary" data-focus="" disabled=${sending} onClick=${() => decide({ decision: "approve" })}>Approve</button>
       <button type="button" disabled=${sending} onClick=${() => setMode("decline")}>Decline</button>
-      <button type="button" class="quiet" disabled=${sending} onClick=${() => setMode("edit")}>Edit</button>
+      ${!rounded && html`<button type="button" class="quiet" disabled=${sending} onClick=${() => setMode("edit")}>Edit</button>`}
     </div>`}
+    ${rounded && html`<p class="none">The arguments cannot be edited here: this browser would change a large number in them. Approved as they are, they stay exact.</p>`}
     ${mode === "decline" && html`<${DeclineForm} sending=${sending} onClose=${() => setMode("ask")}
       onSubmit=${(reason) => decide({ decision: "decline", reason })} />`}
     ${mode === "edit" && html`<${ArgumentsForm} value=${call.arguments} onClose=${() => setMode("ask")}

@@ -1,11 +1,13 @@
 /** The form in which a person changes a call's arguments: a field for each, or all of them as JSON. */
 
+import { isNumber, isRounded, numberOf, parseJson } from "./numbers.js";
+import { visible } from "./visible.js";
 import { html, useId, useState } from "./view.js";
 
 /** What kind of field a value is edited in; what is no plain value is edited as JSON. */
 function kindOf(value) {
   if (typeof value === "string") return "text";
-  if (typeof value === "number") return "number";
+  if (isNumber(value)) return "number";
   return typeof value === "boolean" ? "switch" : "json";
 }
 
@@ -16,15 +18,15 @@ function textOf(value) {
 /** Return the value of a field; throw with a sentence for the person when it is none. */
 function valueOf(kind, text) {
   if (kind === "text" || kind === "switch") return text;
-  if (kind === "number") {
-    if (text.trim() === "" || !Number.isFinite(Number(text))) throw new Error("This must be a number.");
-    return Number(text);
-  }
+  if (kind === "number") return numberOf(text.trim());
+  let value;
   try {
-    return JSON.parse(text);
+    value = parseJson(text);
   } catch (error) {
     throw new Error(`This is no JSON: ${error.message}.`);
   }
+  if (isRounded(value)) throw new Error("This browser cannot keep a number as large as one of these.");
+  return value;
 }
 
 /**
@@ -35,7 +37,8 @@ function valueOf(kind, text) {
  */
 export function ArgumentsForm({ value, onSubmit, onClose }) {
   const id = useId();
-  const fields = Object.entries(value).map(([name, each]) => ({ name, kind: kindOf(each) }));
+  const [before, setBefore] = useState(value);
+  const fields = Object.entries(before).map(([name, each]) => ({ name, kind: kindOf(each) }));
   const [whole, setWhole] = useState(fields.length === 0);
   const [texts, setTexts] = useState(() =>
     Object.fromEntries(fields.map(({ name, kind }) => [name, kind === "switch" ? value[name] : textOf(value[name])])));
@@ -45,7 +48,7 @@ export function ArgumentsForm({ value, onSubmit, onClose }) {
 
   function read() {
     const problems = {};
-    let edited = {};
+    let edited = null;
     if (whole) {
       try {
         edited = valueOf("json", json);
@@ -54,13 +57,15 @@ export function ArgumentsForm({ value, onSubmit, onClose }) {
         problems[""] = error.message;
       }
     } else {
+      const entries = [];
       for (const { name, kind } of fields) {
         try {
-          edited[name] = valueOf(kind, texts[name]);
+          entries.push([name, valueOf(kind, texts[name])]);
         } catch (error) {
           problems[name] = error.message;
         }
       }
+      edited = Object.fromEntries(entries);
     }
     setErrors(problems);
     return Object.keys(problems).length ? null : edited;
@@ -69,6 +74,7 @@ export function ArgumentsForm({ value, onSubmit, onClose }) {
   function change() {
     const edited = read();
     if (edited === null) return;
+    if (whole) setBefore(edited);
     if (whole) setTexts(Object.fromEntries(Object.entries(edited).map(([name, each]) => [name, typeof each === "boolean" ? each : textOf(each)])));
     else setJson(JSON.stringify(edited, null, 2));
     setWhole(!whole);
@@ -84,7 +90,8 @@ export function ArgumentsForm({ value, onSubmit, onClose }) {
     const problems = {};
     for (const { field, message } of refusal?.errors ?? []) {
       const name = field.replace(/^arguments\./, "").split(".")[0];
-      problems[!whole && name in texts ? name : ""] = whole || !(name in texts) ? `${field}: ${message}` : message;
+      const own = !whole && Object.hasOwn(texts, name);
+      problems[own ? name : ""] = visible(own ? message : `${field}: ${message}`);
     }
     setErrors(problems);
   }
@@ -97,15 +104,16 @@ export function ArgumentsForm({ value, onSubmit, onClose }) {
     const own = { id: `${id}-${name}`, name, ...describe(name), ...(index === 0 ? { "data-focus": "" } : {}) };
     if (kind === "switch") {
       return html`<div class="field"><label class="switch"><input type="checkbox" ...${own} checked=${texts[name]}
-        onChange=${(event) => set(event.target.checked)} /> ${name}</label>${problem(name)}</div>`;
+        onChange=${(event) => set(event.target.checked)} /> ${visible(name)}</label>${problem(name)}</div>`;
     }
     const long = kind === "json" || `${texts[name]}`.includes("\n") || `${texts[name]}`.length > 80;
     const onInput = (event) => set(event.target.value);
-    return html`<div class="field"><label for=${own.id}>${name}${kind === "json" && html` <small>JSON</small>`}</label>
+    const plain = visible(texts[name]);
+    return html`<div class="field"><label for=${own.id}>${visible(name)}${kind === "json" && html` <small>JSON</small>`}</label>
       ${long
         ? html`<textarea rows="4" class=${kind} spellcheck=${kind === "text"} ...${own} value=${texts[name]} onInput=${onInput}></textarea>`
         : html`<input type="text" inputmode=${kind === "number" ? "decimal" : "text"} autocomplete="off" ...${own} value=${texts[name]} onInput=${onInput} />`}
-      ${problem(name)}</div>`;
+      ${plain !== texts[name].replaceAll("\r\n", "\n") && html`<p class="none">With hidden signs: ${plain}</p>`}${problem(name)}</div>`;
   }
 
   return html`<form class="edit" noValidate onSubmit=${submit} aria-label="Edit before approving">

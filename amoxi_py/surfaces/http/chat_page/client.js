@@ -11,9 +11,10 @@
  * Every method rejects with an `AmoxiError` when the server refuses, and with `Unreachable` when no server answers.
  */
 
+import { parseJson } from "./numbers.js";
 import { hasEnded, stateOf } from "./state.js";
 
-export { activeRuns, emptyState, hasEnded, reduce, stateOf, withOlder } from "./state.js";
+export { activeRuns, emptyState, hasEnded, reduce, runTouched, stateOf, withOlder } from "./state.js";
 
 const FIRST_PAUSE_MS = 300;
 const LONGEST_PAUSE_MS = 8000;
@@ -144,6 +145,8 @@ export class AmoxiClient {
    * @param {number} [options.after] the last event that is known
    * @param {(status: "open"|"lost") => void} [options.onStatus] how the line is; "lost" means that it tries again
    * @param {(error: AmoxiError) => void} [options.onGone] the conversation is not there any more; nothing is tried
+   * @param {(error: AmoxiError) => void} [options.onSignedOut] the server does not know the caller any more; nothing is
+   *   tried until it is followed again, and the conversation may still be there
    * @param {() => void} [options.onReset] the server's log is another one than before: open the conversation again
    * @returns {{close: () => void}}
    */
@@ -174,9 +177,11 @@ export class AmoxiClient {
     const text = body === undefined ? undefined : JSON.stringify(body);
     const answer = await this.fetch(path, { method, query, headers: { ...type, ...headers }, body: text });
     if (answer.status === 204) return null;
-    return answer.json().catch(() => {
+    try {
+      return parseJson(await answer.text());
+    } catch {
       throw new Unreachable(); // the line broke in the middle of the answer
-    });
+    }
   }
 
   async #unfinished(messages) {
@@ -203,8 +208,8 @@ export class AmoxiClient {
 
 /** One reader of one log that comes back after every break, with its last number. */
 class Following {
-  constructor(client, path, onEvent, { after = 0, onStatus = () => {}, onGone = () => {}, onReset = () => {} }) {
-    Object.assign(this, { client, path, onEvent, after, onStatus, onGone, onReset });
+  constructor(client, path, onEvent, { after = 0, onStatus = () => {}, onGone = () => {}, onSignedOut = () => {}, onReset = () => {} }) {
+    Object.assign(this, { client, path, onEvent, after, onStatus, onGone, onSignedOut, onReset });
     this.closed = false;
     this.asleep = false;
     this.pause = FIRST_PAUSE_MS;
@@ -216,22 +221,25 @@ class Following {
   async start() {
     addEventListener("online", this.hurry);
     document.addEventListener("visibilitychange", this.look);
+    this.#seen();
     while (!this.closed) {
+      if (this.asleep) {
+        await new Promise((resolve) => (this.wake = resolve));
+        continue;
+      }
       try {
         await this.#read();
       } catch (error) {
         if (this.closed) break;
         if (error.code === "not_found" || error.code === "forbidden" || error.code === "not_authenticated") {
           this.close();
-          this.onGone(error);
+          if (error.code === "not_authenticated") this.onSignedOut(error);
+          else this.onGone(error);
           break;
         }
       }
       if (this.closed) break;
-      if (this.asleep) {
-        await new Promise((resolve) => (this.wake = resolve));
-        continue;
-      }
+      if (this.asleep) continue;
       this.onStatus("lost");
       await this.#rest();
     }
@@ -330,5 +338,5 @@ function eventOf(block) {
     const colon = line.indexOf(": ");
     if (colon > 0) fields[line.slice(0, colon)] = line.slice(colon + 2);
   }
-  return fields.data === undefined ? null : { id: Number(fields.id), type: fields.event, data: JSON.parse(fields.data) };
+  return fields.data === undefined ? null : { id: Number(fields.id), type: fields.event, data: parseJson(fields.data) };
 }

@@ -2,9 +2,11 @@
 
 import { CallCard } from "./calls.js";
 import { activeRuns, hasEnded } from "./client.js";
-import { Component, html, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "./view.js";
+import { toolTitle, visible } from "./visible.js";
+import { Component, html, useEffect, useId, useLayoutEffect, useRef, useState } from "./view.js";
 
 const NEAR_END = 80;
+const SHORTEST_PAUSE_MS = 50;
 const WORDS = {
   queued: "Waiting for its turn…",
   running: "Working…",
@@ -78,10 +80,10 @@ function Welcome({ session }) {
   const { agent } = session;
   if (!agent) return null;
   return html`<div class="welcome">
-    <h2>${agent.description || "Ask me something."}</h2>
+    <h2>${visible(agent.description || "Ask me something.")}</h2>
     ${agent.tools.length > 0 && html`<p>What I can do:</p>
-      <ul>${agent.tools.map((tool) => html`<li key=${tool.name}><strong>${tool.name.replaceAll("_", " ")}</strong>
-        <span>${tool.description.split("\n")[0]}${tool.needs_approval ? " You are asked first." : ""}</span></li>`)}</ul>`}
+      <ul>${agent.tools.map((tool) => html`<li key=${tool.name}><strong>${toolTitle(tool.name)}</strong>
+        <span>${visible(tool.description.split("\n")[0])}${tool.needs_approval ? " You are asked first." : ""}</span></li>`)}</ul>`}
   </div>`;
 }
 
@@ -95,10 +97,10 @@ class RunView extends Component {
     const active = !hasEnded(run);
     return html`<div class="run">
       ${run.messages.map((message) => html`<${MessageView} key=${message.id} message=${message} markdown=${markdown}
-        client=${session.client} />${message.calls.map((call) => html`<${CallCard} key=${call.call_id} call=${call} active=${active}
+        client=${session.client} />${message.calls.map((call) => html`<${CallCard} key=${call.call_id} call=${call} active=${active} others=${session.others.has(call.call_id)}
           onDecide=${(decision) => session.decide(run.id, call.call_id, decision)} />`)}`)}
       ${active && run.status === "running" && html`<p class="thinking" aria-hidden="true"><span></span><span></span><span></span></p>`}
-      ${run.status === "failed" && html`<p class="run-end failed"><span aria-hidden="true">! </span>${run.error?.message ?? "Something went wrong."}</p>`}
+      ${run.status === "failed" && html`<p class="run-end failed"><span aria-hidden="true">! </span>${visible(run.error?.message ?? "Something went wrong.")}</p>`}
       ${run.status === "cancelled" && html`<p class="run-end"><span aria-hidden="true">■ </span>Stopped.</p>`}
     </div>`;
   }
@@ -114,16 +116,52 @@ class MessageView extends Component {
     if (!text && !files.length) return null;
     const mine = role === "user";
     return html`<article class=${`message ${role} ${status}`} aria-label=${mine ? "You" : "Agent"} data-message=${message.id}>
-      ${mine ? text && html`<div class="text plain">${text}</div>` : html`<${Markdown} text=${text} markdown=${markdown} />`}
+      ${mine ? text && html`<div class="text plain">${text}</div>` : html`<${Markdown} text=${text} growing=${status === "growing"} markdown=${markdown} />`}
       ${files.map((id) => html`<${FileView} key=${id} id=${id} url=${client.fileUrl(id)} />`)}
       ${status === "stopped" && html`<p class="note">stopped here</p>`}
     </article>`;
   }
 }
 
-function Markdown({ text, markdown }) {
-  const safe = useMemo(() => markdown(text), [text, markdown]);
-  return html`<div class="text" dangerouslySetInnerHTML=${{ __html: safe }}></div>`;
+/** A text as it grows: drawn whole each time, so the longer that takes, the seldomer it is done. */
+class Markdown extends Component {
+  drawn = null;
+  safe = "";
+  begun = null;
+  next = 0;
+  due = null;
+  keep = (element) => (this.element = element);
+
+  render({ text, growing, markdown }) {
+    const now = performance.now();
+    if (text !== this.drawn && (!growing || now >= this.next)) {
+      this.safe = markdown(text);
+      this.drawn = text;
+      this.begun = now;
+    } else if (text !== this.drawn) {
+      this.due ??= setTimeout(() => {
+        this.due = null;
+        this.setState({});
+      }, this.next - now);
+    }
+    return html`<div class="text" ref=${this.keep} dangerouslySetInnerHTML=${{ __html: this.safe }}></div>`;
+  }
+
+  componentDidMount() {
+    this.componentDidUpdate();
+  }
+
+  componentDidUpdate() {
+    if (this.begun === null) return;
+    this.element.getBoundingClientRect(); // the layout is a part of the price
+    const end = performance.now();
+    this.next = end + Math.max(SHORTEST_PAUSE_MS, 4 * (end - this.begun));
+    this.begun = null;
+  }
+
+  componentWillUnmount() {
+    clearTimeout(this.due);
+  }
 }
 
 /** A picture where the file is one, else a link to it. */
@@ -156,12 +194,12 @@ function newsOf(state) {
     for (const message of run.messages) {
       if (message.role === "assistant" && message.status !== "growing" && message.text) news.push([message.id, message.text]);
       for (const call of message.calls) {
-        const tool = call.tool.replaceAll("_", " ");
+        const tool = toolTitle(call.tool);
         if (call.status === "waiting") news.push([`ask-${call.call_id}`, `Your decision is needed: ${tool}.`]);
-        if (call.progress.length) news.push([`${call.call_id}-${call.progress.length}`, call.progress.at(-1)]);
+        if (call.progress.length) news.push([`${call.call_id}-${call.progress.length}`, visible(call.progress.at(-1))]);
       }
     }
-    if (run.status === "failed") news.push([`end-${run.id}`, run.error?.message ?? "Something went wrong."]);
+    if (run.status === "failed") news.push([`end-${run.id}`, visible(run.error?.message ?? "Something went wrong.")]);
     if (run.status === "cancelled") news.push([`end-${run.id}`, "Stopped."]);
   }
   return news;
@@ -195,7 +233,7 @@ export function Composer({ session, hint }) {
   return html`<form class="composer" onSubmit=${submit}>
     <label class="visually-hidden" for=${id}>Message</label>
     <textarea id=${id} ref=${box} rows="1" placeholder=${hint} autocomplete="off" enterkeyhint="send" value=${text}
-      onInput=${(event) => setText(event.target.value)} onKeyDown=${key}></textarea>
+      onInput=${(event) => { setText(event.target.value); session.goOn(); }} onKeyDown=${key}></textarea>
     ${busy && html`<button type="button" class="stop" onClick=${async () => { await session.cancel(); box.current?.focus(); }}>Stop</button>`}
     <button type="submit" class="primary" aria-disabled=${session.sending || !text.trim() ? "true" : "false"}>Send</button>
   </form>`;

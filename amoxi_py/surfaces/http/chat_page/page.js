@@ -11,6 +11,7 @@ import { AmoxiClient } from "./client.js";
 import { Announcer, Composer, Log, statusOf } from "./conversation.js";
 import { markdownFor } from "./markdown.js";
 import { Session } from "./session.js";
+import { visible } from "./visible.js";
 import { html, render, useEffect, useRef, useState } from "./view.js";
 
 const STYLE = new URL("page.css", import.meta.url).href;
@@ -24,12 +25,14 @@ const STYLE = new URL("page.css", import.meta.url).href;
  * @param {string|URL} [options.base] where the server's routes begin; the default is where this file came from
  * @param {string} [options.title] the heading; the default is made of the agent's name
  * @param {string} [options.hint] what the empty box to write in says
+ * @param {boolean} [options.address] whether the page's address tells the conversation, `#conv_...`, and Back goes to
+ *   the one before; the default is yes for the first chat of a page
  * @param {Record<string, string>} [options.headers] sent with every request, such as `Authorization`
  * @returns {{unmount: () => void}}
  */
-export function mountChat(element, { agent, base, title, hint = "Write a message", headers }) {
+export function mountChat(element, { agent, base, title, hint = "Write a message", address = true, headers }) {
   addStyle();
-  const session = new Session(new AmoxiClient({ agent, base, headers }), draw);
+  const session = new Session(new AmoxiClient({ agent, base, headers }), draw, { address });
   const markdown = markdownFor(new URL("files/", session.client.base).href);
   element.classList.add("amoxi-chat");
   let due = null; // one drawing for all events that came together
@@ -68,13 +71,13 @@ function Chat({ session, markdown, title, hint }) {
         <button type="button" class="menu" ref=${menu} aria-expanded=${drawer ? "true" : "false"} onClick=${() => setDrawer(!drawer)}>
           <span aria-hidden="true">☰</span><span class="visually-hidden">Conversations</span></button>
         <h1>${title}</h1>
-        <button type="button" class="new" onClick=${() => session.startAnew()}>New<span class="wide-only"> conversation</span></button>
+        <button type="button" class="new" onClick=${() => session.startAnew({ step: true })}>New<span class="wide-only"> conversation</span></button>
       </header>
       <${Log} session=${session} markdown=${markdown} />
       <div class="foot">
         <div class="lines">
           <p class=${`status ${session.line}`} role="status">${statusOf(session)}</p>
-          <p class="problem" role="alert">${session.problem && html`<span aria-hidden="true">! </span>${session.problem}`}</p>
+          <p class="problem" role="alert">${session.problem && html`<span aria-hidden="true">! </span>${visible(session.problem)}`}</p>
         </div>
         <${Composer} session=${session} hint=${hint} />
       </div>
@@ -94,7 +97,7 @@ function Conversations({ session, open, onClose }) {
     }
   }, [open]);
   function choose(id) {
-    if (id !== session.conversation) session.open(id);
+    if (id !== session.conversation) session.open(id, { step: true });
     if (open) onClose();
   }
   return html`<nav class="side" aria-label="Conversations" ref=${nav}>
@@ -102,8 +105,8 @@ function Conversations({ session, open, onClose }) {
     ${items.length === 0 && html`<p class="none">Nothing yet.</p>`}
     <ul>${items.map((each) => html`<li key=${each.id} class=${each.id === session.conversation ? "current" : ""}>
       <button type="button" class="choose" aria-current=${each.id === session.conversation ? "true" : undefined} onClick=${() => choose(each.id)}>
-        <span class="title">${each.title || "Untitled"}</span><time datetime=${each.updated_at}>${when(each.updated_at)}</time></button>
-      <button type="button" class="quiet delete" aria-label=${`Delete: ${each.title || "Untitled"}`} onClick=${() => setDoomed(each)}><span aria-hidden="true">✕</span></button>
+        <span class="title">${titleIn(each)}</span><time datetime=${each.updated_at}>${when(each.updated_at)}</time></button>
+      <button type="button" class="quiet delete" aria-label=${`Delete: ${titleIn(each)}`} onClick=${() => setDoomed(each)}><span aria-hidden="true">✕</span></button>
     </li>`)}</ul>
     ${more && html`<button type="button" class="more" onClick=${() => session.loadMoreConversations()}>Show more</button>`}
     ${doomed && html`<${DeleteDialog} conversation=${doomed} onClose=${() => setDoomed(null)} onDelete=${() => { session.erase(doomed.id); setDoomed(null); }} />`}
@@ -115,13 +118,17 @@ function DeleteDialog({ conversation, onClose, onDelete }) {
   useEffect(() => dialog.current.showModal(), []);
   return html`<dialog ref=${dialog} onClose=${onClose} aria-labelledby="amoxi-delete-title">
     <h2 id="amoxi-delete-title">Delete this conversation?</h2>
-    <p class="title">${conversation.title || "Untitled"}</p>
+    <p class="title">${titleIn(conversation)}</p>
     <p>What runs in it is stopped. It cannot be brought back.</p>
     <div class="buttons">
       <button type="button" onClick=${() => dialog.current.close()}>Keep</button>
       <button type="button" class="danger" onClick=${onDelete}>Delete</button>
     </div>
   </dialog>`;
+}
+
+function titleIn({ title }) {
+  return visible(title || "Untitled");
 }
 
 function when(text) {
@@ -143,6 +150,6 @@ function addStyle() {
 }
 
 for (const element of document.querySelectorAll("[data-amoxi-chat]")) {
-  const { amoxiChat: agent, title, hint } = element.dataset;
-  mountChat(element, { agent, title, hint });
+  const { amoxiChat: agent, title, hint, address } = element.dataset;
+  mountChat(element, { agent, title, hint, address: address !== "false" });
 }

@@ -1,12 +1,17 @@
 /** What one mounted page knows and does: its conversation, the line to the server, the list of conversations. */
 
-import { Unreachable, activeRuns, emptyState, reduce, withOlder } from "./client.js";
+import { Address } from "./address.js";
+import { Unreachable, activeRuns, emptyState, reduce, runTouched, withOlder } from "./client.js";
 
 const GONE = "The conversation is not there any more; this is a new one.";
 
 export class Session {
-  /** @param {import("./client.js").AmoxiClient} client @param {() => void} onChange called after every change */
-  constructor(client, onChange) {
+  /**
+   * @param {import("./client.js").AmoxiClient} client
+   * @param {() => void} onChange called after every change
+   * @param {{address?: boolean}} [options] whether the page's address tells the conversation
+   */
+  constructor(client, onChange, { address = true } = {}) {
     this.client = client;
     this.onChange = onChange;
     this.agent = null; // what the server tells of it
@@ -21,41 +26,54 @@ export class Session {
     this.draft = null; // what is on its way, with the key that keeps it from being taken twice
     this.stream = null;
     this.closed = false;
-    this.storageKey = `amoxi:${client.base.pathname}${client.agent}`;
+    this.others = new Set(); // calls about which this person may not decide
+    this.address = new Address(`amoxi:${client.base.pathname}${client.agent}`, address);
   }
 
   /** Find out about the agent first: its answer makes a new visitor known. */
   async start() {
-    const known = recall(this.storageKey);
+    const known = this.address.first();
     if (known) this.#change({ conversation: known, opening: true });
-    await this.#untilReached(async () => {
-      this.agent = await this.client.describe();
-      if (this.agent === null) this.problem = `There is no agent ${this.client.agent}, or you may not use it.`;
+    this.address.watch((conversation) => {
+      if (conversation === this.conversation) return;
+      if (conversation) this.open(conversation);
+      else this.startAnew();
     });
+    try {
+      await this.#untilReached(async () => {
+        this.agent = await this.client.describe();
+        if (this.agent === null) this.problem = `There is no agent ${this.client.agent}, or you may not use it.`;
+      });
+    } catch (error) {
+      this.#change({ opening: false });
+      throw error;
+    }
     this.#change({});
     if (this.closed) return;
     if (known && this.conversation === known) await this.open(known);
     await this.refreshList();
   }
 
-  /** Show another conversation. */
-  async open(conversation, notice = "") {
+  /** Show another conversation; `step` is for one that the person chose, and Back comes back from it. */
+  async open(conversation, { step = false } = {}) {
     this.#leave();
-    this.#change({ conversation, opening: true, problem: notice });
-    remember(this.storageKey, conversation);
+    this.#change({ conversation, opening: true, problem: "" });
+    this.address.show(conversation, { step });
     try {
       const opened = await this.#untilReached(() => this.client.open(conversation), () => this.conversation === conversation);
       if (this.conversation !== conversation || !opened) return;
       this.#change({ state: opened.state, opening: false });
       this.#follow();
     } catch (error) {
-      if (this.conversation === conversation) this.startAnew(error.code === "not_found" ? GONE : error.message);
+      if (this.conversation !== conversation) return;
+      if (error.code === "not_authenticated") this.#change({ opening: false, problem: error.message });
+      else this.startAnew({ notice: error.code === "not_found" ? GONE : error.message });
     }
   }
 
-  startAnew(notice = "") {
+  startAnew({ notice = "", step = false } = {}) {
     this.#leave();
-    remember(this.storageKey, null);
+    this.address.show(null, { step });
     this.#change({ conversation: null, opening: false, line: "open", problem: notice });
   }
 
@@ -73,10 +91,12 @@ export class Session {
     if (this.draft === draft) this.draft = null;
     if (this.conversation !== draft.conversation) return true; // another one was chosen meanwhile
     if (run.conversation_id !== this.conversation) {
-      remember(this.storageKey, run.conversation_id);
+      this.address.show(run.conversation_id);
       this.#change({ conversation: run.conversation_id, state: emptyState() });
       this.#follow();
       this.refreshList();
+    } else if (!this.stream && !this.opening) {
+      this.open(this.conversation); // the line was given up when nobody was signed in
     }
     return true;
   }
@@ -88,12 +108,20 @@ export class Session {
 
   /** Decide about a call; returns the error of a refusal that names fields, for the form to show. */
   async decide(run, call, decision) {
+    const { conversation } = this;
     this.#change({ problem: "" });
     try {
       await this.client.decide(run, call, decision);
       return null;
     } catch (error) {
-      if (!error.errors?.length) this.#change({ problem: `That was not decided: ${error.message}` });
+      if (error.code === "forbidden") {
+        this.others.add(call);
+        this.#change({ state: runTouched(this.state, run) });
+      } else if (error.code === "not_found") {
+        this.#lost(conversation);
+      } else if (!error.errors?.length) {
+        this.#change({ problem: `That was not decided: ${error.message}` });
+      }
       return error;
     }
   }
@@ -106,6 +134,11 @@ export class Session {
       this.client.messages(conversation, { cursor: state.older }));
     const still = page && this.conversation === conversation && this.state.older === state.older;
     this.#change({ loadingOlder: false, ...(still ? { state: withOlder(this.state, page) } : {}) });
+  }
+
+  /** The person goes on: what went wrong before is read. */
+  goOn() {
+    if (this.problem) this.#change({ problem: "" });
   }
 
   async refreshList() {
@@ -134,6 +167,7 @@ export class Session {
 
   close() {
     this.closed = true;
+    this.address.close();
     this.stream?.close();
   }
 
@@ -141,10 +175,19 @@ export class Session {
     const { conversation } = this;
     this.stream = this.client.follow(conversation, (event) => this.#take(event), {
       after: this.state.lastEventId,
-      onStatus: (line) => this.line !== line && this.#change({ line }),
-      onGone: (error) => this.startAnew(error.code === "not_found" ? GONE : error.message),
+      onStatus: (line) => this.#lineIs(line),
+      onGone: (error) => this.startAnew({ notice: error.code === "not_found" ? GONE : error.message }),
+      onSignedOut: (error) => {
+        this.stream = null;
+        this.#change({ line: "open", problem: error.message });
+      },
       onReset: () => this.open(conversation),
     });
+  }
+
+  #lineIs(line) {
+    if (this.line === line) return;
+    this.#change(line === "open" ? { line, problem: "" } : { line }); // what could not be done then can be done now
   }
 
   #take(event) {
@@ -162,13 +205,22 @@ export class Session {
   }
 
   async #try(what, action) {
+    const { conversation } = this;
     this.#change({ problem: "" });
     try {
       return await action();
     } catch (error) {
-      this.#change({ problem: `${what}: ${error.message}` });
+      if (conversation && error.code === "not_found") this.#lost(conversation);
+      else this.#change({ problem: `${what}: ${error.message}` });
       return null;
     }
+  }
+
+  /** Somebody deleted it, or this browser lost its cookie; what is in the box to write in stays there. */
+  #lost(conversation) {
+    if (this.conversation !== conversation) return;
+    this.startAnew({ notice: GONE });
+    this.refreshList();
   }
 
   /** Do it again while no server answers, or one that is not ours. */
@@ -176,7 +228,7 @@ export class Session {
     for (let pause = 500; wanted() && !this.closed; pause = Math.min(pause * 2, 8000)) {
       try {
         const result = await action();
-        if (this.line === "lost") this.#change({ line: "open" });
+        this.#lineIs("open");
         return result;
       } catch (error) {
         const again = error instanceof Unreachable || error.code === null || error.status === 503;
@@ -199,21 +251,4 @@ export class Session {
 
 function newKey() {
   return [...crypto.getRandomValues(new Uint32Array(4))].map((part) => part.toString(16)).join("-");
-}
-
-function recall(key) {
-  try {
-    return localStorage.getItem(key);
-  } catch {
-    return null; // a browser that keeps nothing
-  }
-}
-
-function remember(key, value) {
-  try {
-    if (value === null) localStorage.removeItem(key);
-    else localStorage.setItem(key, value);
-  } catch {
-    // a browser that keeps nothing
-  }
 }

@@ -54,6 +54,11 @@ export function withOlder(state, page) {
   return { ...state, older: page.next_cursor, runs: [...before, ...rest] };
 }
 
+/** The same state with a run that counts as changed: something that is shown with it, and is not of the log, has. */
+export function runTouched(state, id) {
+  return { ...state, runs: state.runs.map((run) => (run.id === id ? { ...run } : run)) };
+}
+
 /**
  * Return the state after an event. One that is in it already changes nothing, and so does one of an unknown type.
  *
