@@ -81,10 +81,15 @@ def main(arguments: list[str] | None = None) -> None:
         try:
             program(args=arguments, prog_name="amoxi")
         finally:
-            sys.stdout.flush()  # what cannot be written is a failure of the command, not of the interpreter's end
+            _flush()  # what cannot be written is a failure of the command, not of the interpreter's end
     except OSError as error:
         _tell_system_error(error)
         sys.exit(1)
+
+
+def _flush() -> None:
+    if sys.stdout is not None and not sys.stdout.closed:  # an app's code may have closed it
+        sys.stdout.flush()
 
 
 def _open_closed_streams() -> None:
@@ -100,7 +105,7 @@ def _tell_system_error(error: OSError) -> None:
     refused = "the output cannot be written" if full else "the system refused something"
     what = repr(error.filename) if error.filename else refused
     try:
-        sys.stdout.flush()
+        _flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter's end would try again
     if not isinstance(error, BrokenPipeError):

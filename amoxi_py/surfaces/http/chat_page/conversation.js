@@ -181,7 +181,8 @@ export function Announcer({ session }) {
     const { conversation, seen } = told.current;
     const news = newsOf(session.state);
     const begun = seen !== null && (conversation === session.conversation || conversation === null);
-    const fresh = begun ? news.filter(([id]) => !seen.has(id)) : []; // what was there when it was opened is no news
+    // What was there when it was opened is no news, but for what still waits for the person.
+    const fresh = news.filter(([id]) => (begun ? !seen.has(id) : id.startsWith("ask-")));
     told.current = { conversation: session.conversation, seen: new Set([...(begun ? seen : []), ...news.map(([id]) => id)]) };
     if (fresh.length) setText(fresh.map(([, words]) => words).join(" "));
   }, [session.state, session.conversation, session.opening]);
