@@ -15,6 +15,7 @@ from amoxi_py.cli.operating import (
     operate,
     profile_option,
     read_arguments,
+    short_time,
     tell_more,
     tell_nothing,
 )
@@ -122,10 +123,8 @@ def _approval_json(view: CallView) -> dict[str, Any]:
 
 
 def _row(view: CallView) -> tuple[str, ...]:
-    from amoxi_py.domain.event import time_text
-
     approval = view.call.approval
     assert approval is not None, "only calls with an approval are listed"
-    expires = "" if approval.expires_at is None else time_text(approval.expires_at)[:19] + "Z"
+    expires = "" if approval.expires_at is None else short_time(approval.expires_at)
     arguments = arguments_line(view.call.arguments, 200)
     return (view.call.id, view.agent, view.call.tool, arguments, view.requested_by.id, approval.approver, expires)

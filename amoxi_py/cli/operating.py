@@ -170,6 +170,13 @@ def arguments_line(arguments: str, longest: int | None = None) -> str:
     return one_line(readable_json(arguments), longest)
 
 
+def short_time(seconds: float) -> str:
+    """Return a time in UTC to the second, as in `2026-11-29T13:31:38Z`."""
+    from amoxi_py.domain.event import time_text
+
+    return time_text(seconds)[:19] + "Z"
+
+
 def readable_json(stored: str) -> str:
     """Return stored JSON text with its letters as they are."""
     from amoxi_py.domain.encoding import decode_json, encode_json_unicode

@@ -16,6 +16,7 @@ from amoxi_py.cli.operating import (
     operate,
     profile_option,
     readable_json,
+    short_time,
     tell_end,
     tell_more,
     tell_nothing,
@@ -169,7 +170,7 @@ def _run_json(run: Run) -> dict[str, Any]:
 
 
 def _row(run: Run) -> tuple[str, ...]:
-    return (run.id, run.status.value, run.agent, _asked_by(run), _time(run.created_at), _note(run))
+    return (run.id, run.status.value, run.agent, _asked_by(run), short_time(run.created_at), _note(run))
 
 
 def _note(run: Run) -> str:
@@ -185,12 +186,6 @@ def _asked_by(run: Run) -> str:
     return f"{run.principal.id} ({name})" if name and name not in run.principal.id else run.principal.id
 
 
-def _time(seconds: float) -> str:
-    from amoxi_py.domain.event import time_text
-
-    return time_text(seconds)[:19] + "Z"
-
-
 def _print_run(run: Run, messages: tuple[Message, ...]) -> None:
     usage = run.usage
     fields = [
@@ -199,8 +194,8 @@ def _print_run(run: Run, messages: tuple[Message, ...]) -> None:
         ("agent", run.agent),
         ("conversation", run.conversation_id),
         ("asked by", _asked_by(run)),
-        ("created", _time(run.created_at)),
-        ("updated", _time(run.updated_at)),
+        ("created", short_time(run.created_at)),
+        ("updated", short_time(run.updated_at)),
         ("attempt", str(run.attempt)),
         ("usage", f"{usage.requests} requests, {usage.input_tokens} tokens in, {usage.output_tokens} out"),
     ]
@@ -208,7 +203,7 @@ def _print_run(run: Run, messages: tuple[Message, ...]) -> None:
         fields.append(("error", f"{run.error.code}: {run.error.message}"))
     for waiting in run.waiting_for:
         what = f"{waiting.tool} {arguments_line(waiting.arguments or '{}')}" if waiting.tool else ""
-        until = "" if waiting.expires_at is None else f"until {_time(waiting.expires_at)}"
+        until = "" if waiting.expires_at is None else f"until {short_time(waiting.expires_at)}"
         fields.append(("waits for", " ".join(filter(None, (waiting.kind, waiting.call_id, what, until)))))
     if run.result is not None:
         fields.append(("result", readable_json(run.result)))
@@ -216,7 +211,7 @@ def _print_run(run: Run, messages: tuple[Message, ...]) -> None:
     for message in messages:
         stopped = " (stopped)" if message.status == "stopped" else ""
         files = f" (files: {', '.join(message.files)})" if message.files else ""
-        print(f"\n{_time(message.created_at)}  {message.role}{stopped}{files}")
+        print(f"\n{short_time(message.created_at)}  {message.role}{stopped}{files}")
         if message.text:
             print("  " + visible(message.text).rstrip().replace("\n", "\n  "))
         for call in message.calls:

@@ -34,8 +34,10 @@ def token(name: str, kind: str, as_json: bool) -> None:
         raise click.UsageError(
             f"{name!r} is no name for a caller: letters and digits, with single - or _ between them, such as acme-eu"
         )
+    from amoxi_py.config.sections import variable_of
+
     plain = name.lower().replace("_", "-")
-    variable = f"AI_{kind.upper()}_CALLERS_{plain.upper().replace('-', '_')}"
+    variable = variable_of(f"ai.{kind}.callers.{plain}")
     principal = f"{kind}:{plain}"
     made = secrets.token_urlsafe(_BYTES)
     if as_json:

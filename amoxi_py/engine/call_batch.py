@@ -25,6 +25,8 @@ from amoxi_py.engine.calls import (
 )
 from amoxi_py.errors import Conflict
 
+_NO_WORK = Work()
+
 
 class BatchHost(Struct, frozen=True, kw_only=True):
     """What a batch needs of its run.
@@ -132,20 +134,16 @@ class CallBatch:
             self._news.set_result(None)
 
     async def _record_starts_and_refusals(self) -> None:
-        if all(call.status is not CallStatus.OPEN for call in self.message.calls):
-            return
-        action = next_action((self.message,), 0, Limits(), self._host.now())
-        if not isinstance(action, Work):
-            return
+        work = self._next_work()
         free = self._host.parallel - sum(call.status is CallStatus.STARTED for call in self.message.calls)
-        starts = self._startable(action)[: max(free, 0)]
-        if not starts and not action.refused:
+        starts = work.start[: max(free, 0)]
+        if not starts and not work.refused:
             return
-        refused = [self._refuse(call) for call in action.refused]
+        refused = [self._refuse(call) for call in work.refused]
         journal = self._host.calls.journal
         change = journal.change(
             starts=tuple((call.turn, call.n) for call in starts),
-            expired=tuple((call.turn, call.n) for call in action.refused if _undecided(call)),
+            expired=tuple((call.turn, call.n) for call in work.refused if _undecided(call)),
             results=tuple(call_result(call) for call in refused),
             events=tuple(completed_event(call) for call in refused),
         )
@@ -162,15 +160,19 @@ class CallBatch:
         for call in starts:
             self._put_started(call)
 
-    def _startable(self, action: Work) -> list[ToolCall]:
-        return [call for call in action.start if (call.turn, call.n) not in self._starting]
+    def _next_work(self) -> Work:
+        """Return the calls that can start now, but for those that were chosen already, and those that are refused."""
+        if all(call.status is not CallStatus.OPEN for call in self.message.calls):
+            return _NO_WORK
+        action = next_action((self.message,), 0, Limits(), self._host.now())
+        if not isinstance(action, Work):
+            return _NO_WORK
+        start = tuple(call for call in action.start if (call.turn, call.n) not in self._starting)
+        return replace(action, start=start)
 
     def _follow(self, ended: Key) -> Key | None:
         """Choose the call that starts in the place of one that ends; it is launched once that is durable."""
-        if all(call.status is not CallStatus.OPEN for call in self.message.calls):
-            return None
-        action = next_action((self.message,), 0, Limits(), self._host.now())
-        startable = self._startable(action) if isinstance(action, Work) else []
+        startable = self._next_work().start
         if not startable:
             return None
         chosen = self._following[ended] = startable[0]

@@ -13,6 +13,7 @@ from amoxi_py.declare.definitions import AgentDefinition, Catalog, Instances
 from amoxi_py.domain.approval import Approval
 from amoxi_py.domain.encoding import clean_json, clean_text, encode_json
 from amoxi_py.domain.ids import new_id, parse_call_id
+from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Run
 from amoxi_py.engine.calls import read_arguments
@@ -175,7 +176,7 @@ class Engine:
         if worker is None or place is None:
             submitted = await self._store.submit(submission)
             if worker is not None:
-                worker.take_up(submitted.run.conversation_id, submitted.run.id)
+                _take_on(worker, submitted)
             return submitted
         submission = replace(submission, claim_by=place)
         try:
@@ -196,10 +197,8 @@ class Engine:
             finding = asyncio.get_running_loop().create_task(self._find_out(submission, worker))
             self._findings.add(finding)
             finding.add_done_callback(self._findings.discard)
-        elif failure is None and (rows := stored.result().rows) is not None:
-            worker.begin(rows, () if submission.new_conversation else None)
         elif failure is None:
-            worker.take_up(stored.result().run.conversation_id, stored.result().run.id)
+            _take_on(worker, stored.result(), () if submission.new_conversation else None)
 
     async def _find_out(self, submission: Submission, worker: Worker) -> None:
         """Find out whether a submission landed although its answer was an error, and execute it if it did."""
@@ -214,10 +213,7 @@ class Engine:
             except StoreUnavailable:
                 pause = min(pause * 2, _LONGEST_PAUSE)
                 continue
-            if found.rows is not None:
-                worker.begin(found.rows)
-            else:
-                worker.take_up(found.run.conversation_id, found.run.id)
+            _take_on(worker, found)
             return
 
     async def retry(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
@@ -362,9 +358,7 @@ class Engine:
 
     async def erase(self, conversation_id: str, principal: Principal, agent: str | None = None) -> None:
         """Cancel what runs in a conversation and delete it, and end the streams of it here; raise `NotFound`."""
-        position = await self._store.find_log(principal, conversation_id=conversation_id, agent=agent)
-        await self._store.erase(conversation_id, principal, agent)
-        self._hub.erased(position.conversation)
+        self._hub.erased(await self._store.erase(conversation_id, principal, agent))
 
     async def follow(
         self,
@@ -410,6 +404,14 @@ class Engine:
             message = f"the edited arguments do not fit {tool.name!r}"
             raise InvalidRequest(message, code="arguments_invalid", errors=errors) from None
         return cleaned
+
+
+def _take_on(worker: Worker, submitted: Submitted, history: tuple[Message, ...] | None = None) -> None:
+    """Execute the run if it was claimed here; else it may be an earlier one, found by its key."""
+    if submitted.rows is not None:
+        worker.begin(submitted.rows, history)
+    else:
+        worker.take_up(submitted.run.conversation_id, submitted.run.id)
 
 
 def _check_storable(name: str, value: str | None) -> None:

@@ -7,6 +7,7 @@ by the ordinary verbs in its owner's name; only a decision is told as the operat
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Literal
 
 from amoxi_py.domain.approval import Approval
@@ -16,14 +17,11 @@ from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Run
 from amoxi_py.engine.engine import Engine
-from amoxi_py.engine.streams import EventStream
+from amoxi_py.engine.streams import EventStream, read_pages
 from amoxi_py.errors import NotFound
 from amoxi_py.ports.clock import Clock, SystemClock
 from amoxi_py.ports.operator_store import OperatorStore, RunFilter
 from amoxi_py.ports.store import CallView, Page
-
-_PAGE = 500
-_PAGE_SIZE = 256 * 1024
 
 
 class Operator:
@@ -62,15 +60,12 @@ class Operator:
     async def events(self, run_id: str) -> AsyncGenerator[Event, None]:
         """Give the events of a run that are in its log now; raise `NotFound`."""
         position = await self._store.find_log(await self._store.owner_of(run_id), run_id=run_id)
-        after, more = position.first_seq - 1, True
-        while more:
-            page = await self._store.read_log(position, after, _PAGE, _PAGE_SIZE)
-            for event in page.events:
-                if event.seq > position.last_seq:
-                    return
-                yield event
-                after = event.seq
-            more = page.more
+        async with aclosing(read_pages(self._store, position, position.first_seq - 1)) as pages:
+            async for page in pages:
+                for event in page:
+                    if event.seq > position.last_seq:
+                        return
+                    yield event
 
     async def follow(self, run_id: str) -> EventStream:
         """Return the events of a run from its start to its end, as they come; raise `NotFound`."""

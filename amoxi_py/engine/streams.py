@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from amoxi_py.domain.event import Event
 from amoxi_py.engine.hub import Hub
@@ -10,6 +11,18 @@ from amoxi_py.ports.store import LogPosition, Store
 
 _PAGE = 500
 _PAGE_SIZE = 256 * 1024
+
+
+async def read_pages(store: Store, position: LogPosition, after: int) -> AsyncGenerator[tuple[Event, ...], None]:
+    """Give what a log holds after a number, in batches that are never empty, and bounded in number and size."""
+    more = True
+    while more:
+        page = await store.read_log(position, after, _PAGE, _PAGE_SIZE)
+        more = page.more
+        if page.events:
+            after = page.events[-1].seq
+            yield page.events
+        del page  # a reader that waits for what comes next keeps nothing of what it had
 
 
 class EventStream:
@@ -33,16 +46,13 @@ class EventStream:
         try:
             while not follower.ended:
                 follower.restart()
-                more = True
-                while more:
-                    page = await self._store.read_log(self._position, self._cursor, _PAGE, _PAGE_SIZE)
-                    more = page.more
-                    if page.events:
-                        self._cursor = page.events[-1].seq
-                        yield page.events
-                        if self._ends(page.events):
+                async with aclosing(read_pages(self._store, self._position, self._cursor)) as pages:
+                    async for page in pages:
+                        self._cursor = page[-1].seq
+                        yield page
+                        if self._ends(page):
                             return
-                    del page  # a reader that waits for what comes next keeps nothing of what it had
+                        del page
                 while not follower.overflowed:
                     new = self._unseen(await follower.take())
                     if new:

@@ -289,9 +289,10 @@ class Store(Protocol):
         """
         ...
 
-    async def erase(self, conversation_id: str, principal: Principal, agent: str | None = None) -> None:
+    async def erase(self, conversation_id: str, principal: Principal, agent: str | None = None) -> int:
         """Cancel what runs in a conversation and delete it with all that belongs to it; idempotency keys stay.
 
+        Returns the key that the conversation had in its events.
         Every process hears `run.cancelled` of the runs that were open. No read finds anything any more.
 
         Raises:

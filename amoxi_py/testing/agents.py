@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
-from pathlib import Path
 from typing import Any
 
 from amoxi_py.app.runtime import Runtime, StandIns
@@ -113,21 +112,24 @@ async def arun_agent(
     decisions = Decisions(decide or {}, definition, principal)
     recording = RecordingModel(model_of_test(model))
     scene = SCENE.get()
-    scratch = None if scene is not None else (conversation.scratch if conversation else None) or Scratch()
-    store = scene.store if scene is not None else scratch.folder / "ai" if scratch is not None else Path()
-    folder = store.parent
-    given = {**(_CRASH_LEASE if scene is not None else {}), **(settings or {})}
-    stand_ins = StandIns(model=recording, instances=replaced, wrap_store=None if scene is None else scene.wrap_store)
+    scratch: Scratch | None = None
+    if scene is not None:
+        store, wrap, key, own = scene.store, scene.wrap_store, scene.next_key(), _CRASH_LEASE
+    else:
+        scratch = (conversation.scratch if conversation else None) or Scratch()
+        store, wrap, key, own = scratch.folder / "ai", None, None, {}
+    wanted = settings_of_test(store.parent, store, {**own, **(settings or {})})
+    stand_ins = StandIns(model=recording, instances=replaced, wrap_store=wrap)
     loop = asyncio.get_running_loop()
     factory = loop.get_task_factory()
     try:
-        async with open_parts(settings_of_test(folder, store, given), declarations, stand_ins) as runtime:
+        async with open_parts(wanted, declarations, stand_ins) as runtime:
             submitted = await runtime.engine.submit(
                 definition.name,
                 message,
                 principal=principal,
                 conversation_id=None if conversation is None else conversation.run.conversation_id,
-                idempotency_key=None if scene is None else scene.next_key(),
+                idempotency_key=key,
             )
             case = _Case(runtime, submitted.run.id, principal, decisions, timeout)
             events = await case.follow()

@@ -51,14 +51,17 @@ def end_run(batch: Batch, run: int) -> None:
     wake_next(batch, conversation, held_until)
 
 
-def is_held(batch: Batch, until: int | None) -> bool:
-    """Whether a conversation waits for an old worker; a time beyond all holds is one that the calendar was set back."""
-    return until is not None and batch.now < until <= batch.now + HOLD_MS
+def hold_now(batch: Batch, until: int | None) -> int | None:
+    """Return until when a conversation waits for an old worker, or None.
+
+    A time that is over is no hold, and one beyond all holds is of a calendar that was set back since.
+    """
+    return until if until is not None and batch.now < until <= batch.now + HOLD_MS else None
 
 
 def wake_next(batch: Batch, conversation: int, held_until: int | None) -> None:
     """Make the conversation's first open run due, but not before the old worker has had time to let go."""
-    wake_at = held_until if held_until is not None and is_held(batch, held_until) else batch.now
+    wake_at = hold_now(batch, held_until) or batch.now
     batch.tx.run_all("wake_next_runs", [(conversation, wake_at)])
 
 

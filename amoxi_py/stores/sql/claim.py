@@ -80,12 +80,10 @@ def claim(
         claimed = [key for (key,) in tx.rows("runs_of_claim", worker=worker.key, number=number)]
         return tuple(load_leased_runs(tx, claimed).values())
     dead = json_rows([key for key, _, _, is_dead in workers if is_dead])
-    if runs is not None:
-        due = _due_among(batch, "due_runs_of_ids", runs, dead, limit)
-    elif conversations is not None:
-        due = _due_among(batch, "due_runs_of_conversations", conversations, dead, limit)
-    else:
+    if conversations is None and runs is None:
         due = _due(batch, dead, limit)
+    else:
+        due = _due_among(batch, conversations or (), runs or (), dead, limit)
     if due:
         tx.run("claim_runs", rows=json_rows(due), worker=worker.key, number=number, now=batch.now)
         tx.run("record_claim", key=worker.key, number=number)
@@ -102,8 +100,9 @@ def _due(batch: Batch, dead: str, limit: int) -> list[int]:
     return due
 
 
-def _due_among(batch: Batch, query: str, ids: Sequence[str], dead: str, limit: int) -> list[int]:
-    rows = batch.tx.rows(query, rows=json_rows(ids), dead=dead, now=batch.now, limit=limit)
+def _due_among(batch: Batch, conversations: Sequence[str], runs: Sequence[str], dead: str, limit: int) -> list[int]:
+    mine = {"conversations": json_rows(conversations), "runs": json_rows(runs)}
+    rows = batch.tx.rows("due_runs_among", **mine, dead=dead, now=batch.now, limit=limit)
     return [key for (key,) in rows]
 
 

@@ -65,17 +65,18 @@ class SqlStore(ABC):
         decided = await self._perform(Act(lambda batch: decide.decide(batch, verdict)))
         return cast(tuple[Approval, CallView], decided)
 
-    async def erase(self, conversation_id: str, principal: Principal, agent: str | None = None) -> None:
-        found: set[int] = set()
+    async def erase(self, conversation_id: str, principal: Principal, agent: str | None = None) -> int:
+        found: list[int] = []
 
-        def erase(batch: Batch) -> None:
+        def erase(batch: Batch) -> int:
             try:
-                found.add(cancel.erase(batch, conversation_id, principal, agent))
+                found.append(cancel.erase(batch, conversation_id, principal, agent))
             except NotFound:
                 if not found:  # a second pass, after a commit whose answer was lost, finds it gone
                     raise
+            return found[-1]
 
-        await self._perform(Act(erase))
+        return cast(int, await self._perform(Act(erase)))
 
     # -- a worker's verbs
 

@@ -13,7 +13,7 @@ from amoxi_py.domain.run import Lease, Run, RunRows, RunStatus
 from amoxi_py.errors import Conflict, NotFound
 from amoxi_py.ports.store import OnBusy, Submission, Submitted
 from amoxi_py.stores.sql.batch import Batch
-from amoxi_py.stores.sql.cancel import end_run, is_held
+from amoxi_py.stores.sql.cancel import end_run, hold_now
 from amoxi_py.stores.sql.log import queued_data
 from amoxi_py.stores.sql.rows import json_rows, load_leased_runs, principal_facts
 from amoxi_py.stores.sql.times import seconds
@@ -25,7 +25,7 @@ TITLE_LENGTH = 80
 
 
 class _Place(Struct, frozen=True, kw_only=True):
-    """Where a submission's run goes: `busy` when an earlier run is open, `held_until` when a cancelled one may be."""
+    """Where a submission's run goes: `busy` when an earlier run is open, `held_until` while a cancelled one may be."""
 
     submission: Submission
     conversation: int
@@ -61,7 +61,7 @@ def submit(batch: Batch, submission: Submission) -> Submitted:
     if conversation is None:
         return _store(batch, _start_conversations(batch, [submission]))[0]
     busy = _make_room(batch, conversation, submission.on_busy)
-    held_until = batch.tx.rows("conversation_to_extend", id=submission.conversation_id)[0][4]
+    held_until = hold_now(batch, batch.tx.rows("conversation_to_extend", id=submission.conversation_id)[0][4])
     place = _Place(submission=submission, conversation=conversation, busy=busy, held_until=held_until)
     return _store(batch, [place])[0]
 
@@ -148,18 +148,14 @@ def _store(batch: Batch, places: Sequence[_Place]) -> list[Submitted]:
 
 def _claimed_by(batch: Batch, place: _Place) -> int | None:
     worker = place.submission.claim_by
-    if worker is None or place.busy or _is_held(batch, place) or not batch.worker_lives(worker.key):
+    if worker is None or place.busy or place.held_until is not None or not batch.worker_lives(worker.key):
         return None
     return worker.key
 
 
-def _is_held(batch: Batch, place: _Place) -> bool:
-    return is_held(batch, place.held_until)
-
-
 def _run_row(batch: Batch, place: _Place, worker: int | None) -> Row:
     one, claimed = place.submission, worker is not None
-    wake_at = None if claimed or place.busy else place.held_until if _is_held(batch, place) else batch.now
+    wake_at = None if claimed or place.busy else place.held_until or batch.now
     status = RunStatus.RUNNING if claimed else RunStatus.QUEUED
     first_seq = batch.last_seq(place.conversation) + 1
     who = (one.run_id, place.conversation, one.principal.id, principal_facts(one.principal))

@@ -53,20 +53,17 @@ UNION ALL
 SELECT wake_at, key FROM run WHERE waits = '["model"]' AND wake_at > :now + 3600000
 ORDER BY 1, 2 LIMIT :limit
 
--- name: due_runs_of_conversations
-SELECT r.key FROM json_each(:rows) AS j
-CROSS JOIN conversation AS c ON c.id = j.value
-CROSS JOIN run AS r INDEXED BY run_open
-    ON r.conversation = c.key AND r.status IN ('queued', 'running', 'waiting')
-WHERE (r.status = 'running' AND r.worker IN (SELECT value FROM json_each(:dead)))
-    OR (r.status <> 'running' AND r.wake_at <= :now)
-    OR (r.status = 'queued' AND r.wake_at > :now + 60000)
-    OR (r.waits = '["model"]' AND r.wake_at > :now + 3600000)
-ORDER BY r.key LIMIT :limit
-
--- name: due_runs_of_ids
-SELECT r.key FROM json_each(:rows) AS j
-CROSS JOIN run AS r ON r.id = j.value
+-- name: due_runs_among
+SELECT r.key
+FROM (
+    SELECT mine.key FROM json_each(:runs) CROSS JOIN run AS mine ON mine.id = value
+    UNION
+    SELECT mine.key FROM json_each(:conversations)
+    CROSS JOIN conversation AS c ON c.id = value
+    CROSS JOIN run AS mine INDEXED BY run_open
+        ON mine.conversation = c.key AND mine.status IN ('queued', 'running', 'waiting')
+) AS j
+CROSS JOIN run AS r ON r.key = j.key
 WHERE (r.status = 'running' AND r.worker IN (SELECT value FROM json_each(:dead)))
     OR (r.status IN ('queued', 'waiting') AND r.wake_at <= :now)
     OR (r.status = 'queued' AND r.wake_at > :now + 60000)

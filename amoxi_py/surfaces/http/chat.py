@@ -31,28 +31,6 @@ SECURITY: Mapping[str, str] = {
 }
 
 _FOLDER = files("amoxi_py.surfaces.http") / "chat_page"
-_FILES = (
-    "page.js",
-    "page.css",
-    "client.js",
-    "address.js",
-    "numbers.js",
-    "visible.js",
-    "state.js",
-    "session.js",
-    "view.js",
-    "conversation.js",
-    "calls.js",
-    "approval.js",
-    "arguments.js",
-    "markdown.js",
-    "icon.svg",
-    "vendor/preact.js",
-    "vendor/preact-hooks.js",
-    "vendor/htm.js",
-    "vendor/marked.js",
-    "vendor/dompurify.js",
-)
 _TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 _UNKNOWN = ("There is no such agent", "It does not exist, or you may not use it.")
 _SIGN_IN = ("Please sign in", "This server wants to know who asks.")
@@ -73,7 +51,7 @@ class ChatRoutes:
 
     def add_to(self, router: APIRouter) -> None:
         """Add the routes. Those of files come first: no agent has a dot in its name."""
-        for name in _FILES:
+        for name in _names():
             self._door.add(
                 router, f"/chat/{name}", _sender(name), known=False, name=f"chat/{name}", include_in_schema=False
             )
@@ -93,6 +71,13 @@ class ChatRoutes:
         answer = _html(200, html)
         self._door.authentication.welcome(request, caller, answer)
         return answer
+
+
+def _names() -> list[str]:
+    """Return the files that a browser asks for: all that are there, but the pages that are filled in."""
+    folders = {"": _FOLDER, "vendor/": _FOLDER / "vendor"}
+    names = (f"{path}{entry.name}" for path, folder in folders.items() for entry in folder.iterdir())
+    return sorted(name for name in names if name.rpartition(".")[2] in _TYPES)
 
 
 def _sender(name: str) -> Endpoint:

@@ -15,6 +15,11 @@ function textOf(value) {
   return typeof value === "string" ? value : JSON.stringify(value, null, 2);
 }
 
+/** What the fields of an object show: texts, and whether a switch is on. */
+function textsOf(values) {
+  return Object.fromEntries(Object.entries(values).map(([name, each]) => [name, typeof each === "boolean" ? each : textOf(each)]));
+}
+
 /** Return the value of a field; throw with a sentence for the person when it is none. */
 function valueOf(kind, text) {
   if (kind === "text" || kind === "switch") return text;
@@ -40,8 +45,7 @@ export function ArgumentsForm({ value, onSubmit, onClose }) {
   const [before, setBefore] = useState(value);
   const fields = Object.entries(before).map(([name, each]) => ({ name, kind: kindOf(each) }));
   const [whole, setWhole] = useState(fields.length === 0);
-  const [texts, setTexts] = useState(() =>
-    Object.fromEntries(fields.map(({ name, kind }) => [name, kind === "switch" ? value[name] : textOf(value[name])])));
+  const [texts, setTexts] = useState(() => textsOf(value));
   const [json, setJson] = useState(() => JSON.stringify(value, null, 2));
   const [errors, setErrors] = useState({});
   const [sending, setSending] = useState(false);
@@ -74,9 +78,12 @@ export function ArgumentsForm({ value, onSubmit, onClose }) {
   function change() {
     const edited = read();
     if (edited === null) return;
-    if (whole) setBefore(edited);
-    if (whole) setTexts(Object.fromEntries(Object.entries(edited).map(([name, each]) => [name, typeof each === "boolean" ? each : textOf(each)])));
-    else setJson(JSON.stringify(edited, null, 2));
+    if (whole) {
+      setBefore(edited);
+      setTexts(textsOf(edited));
+    } else {
+      setJson(JSON.stringify(edited, null, 2));
+    }
     setWhole(!whole);
   }
 
