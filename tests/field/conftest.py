@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ import pytest
 
 from amoxi_py.ports.chat_model import AssistantMessage, ModelRequest, ToolResult, UserMessage
 from amoxi_py.testing import EventRecord, Script, StrictModelServer
+from amoxi_py.testing import client as testing
 from amoxi_py.testing.client import read_events
 from amoxi_py.testing.processes import ServerProcess
 
@@ -93,11 +94,8 @@ class Folder:
         (self.path / f"gate-{name}").unlink()
 
 
-@dataclass
-class Client:
-    """One caller of one server. Every method that has `path` in its name gives the bare answer."""
-
-    http: httpx2.Client
+class Client(testing.Client):
+    """One caller of one server. `decide`, and every method that has `path` in its name, give the bare answer."""
 
     def get_path(self, path: str, **kwargs: Any) -> httpx2.Response:
         return self.http.get(path, **kwargs)
@@ -105,81 +103,26 @@ class Client:
     def post_path(self, path: str, body: Any = None, **kwargs: Any) -> httpx2.Response:
         return self.http.post(path, json=body, **kwargs)
 
-    def submit(
-        self, agent: str, message: str, *, wait: float | None = None, key: str | None = None, **body: Any
-    ) -> dict[str, Any]:
-        answer = self.post_path(
-            f"/agents/{agent}/runs",
-            {"message": message, **body},
-            params={} if wait is None else {"wait": str(wait)},
-            headers={} if key is None else {"idempotency-key": key},
-        )
-        assert answer.status_code in (200, 202), answer.text
-        run: dict[str, Any] = answer.json()
-        return run
-
-    def run(self, run_id: str) -> dict[str, Any]:
-        answer = self.get_path(f"/runs/{run_id}")
-        assert answer.status_code == 200, answer.text
-        run: dict[str, Any] = answer.json()
-        return run
+    def decide(self, run_id: str, call_id: str, decision: str, **more: Any) -> httpx2.Response:  # type: ignore[override]
+        return self.post_path(f"/runs/{run_id}/approvals/{call_id}", {"decision": decision, **more})
 
     def until_status(self, run_id: str, *statuses: str, timeout: float = 20.0, patient: bool = False) -> dict[str, Any]:
         """The run when it has one of these statuses; by default, when it has ended.
 
         A `patient` caller asks again when its request dies with a process.
         """
-        wanted = statuses or ("completed", "failed", "cancelled")
-        lost = httpx2.TransportError if patient else ()
+        if not patient:
+            return super().until_status(run_id, *statuses, timeout=timeout)
+        look = super().until_status
 
-        def look() -> dict[str, Any] | None:
+        def look_again() -> dict[str, Any] | None:
             try:
-                run = self.run(run_id)
-            except lost:
+                return look(run_id, *statuses, timeout=timeout)
+            except httpx2.TransportError:
                 return None
-            return run if run["status"] in wanted else None
 
-        found: dict[str, Any] = wait_until(look, timeout, f"{run_id} is {wanted}")
+        found: dict[str, Any] = wait_until(look_again, timeout, f"{run_id} is {statuses or 'ended'}")
         return found
-
-    def cancel(self, run_id: str) -> dict[str, Any]:
-        answer = self.post_path(f"/runs/{run_id}/cancel")
-        assert answer.status_code == 200, answer.text
-        run: dict[str, Any] = answer.json()
-        return run
-
-    def decide(self, run_id: str, call_id: str, decision: str, **more: Any) -> httpx2.Response:
-        return self.post_path(f"/runs/{run_id}/approvals/{call_id}", {"decision": decision, **more})
-
-    def events(self, run_id: str, *, after: int | None = None) -> list[EventRecord]:
-        """A run's stream to its end; an empty list when it had ended before `after` (204)."""
-        with self.follow(f"/runs/{run_id}/events", after=after) as events:
-            return list(events)
-
-    def messages(self, agent: str, conversation_id: str) -> list[dict[str, Any]]:
-        """All messages of a conversation, oldest first."""
-        found: list[dict[str, Any]] = []
-        cursor: str | None = None
-        while True:
-            params = {"limit": "100", **({"cursor": cursor} if cursor else {})}
-            answer = self.get_path(f"/agents/{agent}/conversations/{conversation_id}", params=params)
-            assert answer.status_code == 200, answer.text
-            page = answer.json()
-            found = [*page["items"], *found]
-            cursor = page["next_cursor"]
-            if not cursor:
-                return found
-
-    @contextmanager
-    def follow(self, path: str, *, after: int | None = None, **kwargs: Any) -> Iterator[Iterator[EventRecord]]:
-        """Open a stream; what it gives is read as it comes."""
-        headers = {} if after is None else {"last-event-id": str(after)}
-        with self.http.stream("GET", path, headers=headers, **kwargs) as response:
-            if response.status_code == 204:
-                yield iter(())
-                return
-            assert response.status_code == 200, response.read()
-            yield read_events(response)
 
 
 @dataclass
@@ -412,22 +355,17 @@ def start(serve: Callable[..., ServerProcess], field_env: dict[str, str]) -> Cal
 @pytest.fixture
 def client() -> Iterator[Callable[..., Client]]:
     """A caller of a server: `client(server)`, `client(server, "globex")`."""
-    opened: list[httpx2.Client] = []
+    opened: list[Client] = []
 
     def connect(server: ServerProcess, name: str = "acme", **headers: str) -> Client:
-        # without `verify` every client reads the machine's certificates, which takes longer than the test's requests
-        http = httpx2.Client(
-            base_url=server.url,
-            headers={"authorization": f"Bearer {TOKENS[name]}", **headers},
-            timeout=30,
-            verify=False,
-        )
-        opened.append(http)
-        return Client(http)
+        caller = Client(server.url, token=TOKENS[name], timeout=30)
+        caller.http.headers.update(headers)
+        opened.append(caller)
+        return caller
 
     yield connect
-    for http in opened:
-        http.close()
+    for one in opened:
+        one.close()
 
 
 @pytest.fixture

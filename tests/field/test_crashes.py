@@ -14,15 +14,6 @@ pytestmark = pytest.mark.crash
 UNKNOWN = "outcome is unknown"
 
 
-def tool_results(request: Any) -> list[tuple[str, str, bool]]:
-    """The results that a model was given in a request: tool, text, whether it is an error."""
-    return [
-        (message.tool, message.content, message.is_error)
-        for message in request.messages
-        if type(message).__name__ == "ToolResult"
-    ]
-
-
 # O01: the effect is done, the process dies before the result is recorded.
 
 SHOP = '''
@@ -109,6 +100,7 @@ def test_a_kill_at_any_point_of_a_call_repeats_only_what_may_be_repeated(
     one_story: Any,
     strict_model: Any,
     model_env: Any,
+    results_in: Any,
     point: str,
 ) -> None:
     answering = Gate()
@@ -149,16 +141,16 @@ def test_a_kill_at_any_point_of_a_call_repeats_only_what_may_be_repeated(
         [completed] = [event.data for event in events if event.type == "tool.completed"]
         assert sum(event.type == "tool.called" for event in events) == 1
         last = [request for request in model.requests if request.messages[0].text == name][-1]
-        [(tool, text, is_error)] = tool_results(last)
-        assert tool == TOOLS[name]
+        [result] = results_in(last)
+        assert result.tool == TOOLS[name]
         if name == "plain" and not recorded:
             assert completed["is_error"]
             assert UNKNOWN in completed["result"]
-            assert UNKNOWN in text
+            assert UNKNOWN in result.content
         else:
             assert not completed["is_error"]
-            assert not is_error
-            assert UNKNOWN not in text
+            assert not result.is_error
+            assert UNKNOWN not in result.content
     assert len({line["call"] for line in folder.ledger("entered")}) == 3
     entered = Counter(line["tool"] for line in folder.ledger("entered"))
     effects = Counter(line["tool"] for line in folder.ledger("effect"))

@@ -13,15 +13,6 @@ pytestmark = pytest.mark.crash
 UNKNOWN = "outcome is unknown"
 
 
-def tool_results(request: Any) -> list[tuple[str, str, bool]]:
-    """The results that a model was given in a request: tool, text, whether it is an error."""
-    return [
-        (message.tool, message.content, message.is_error)
-        for message in request.messages
-        if type(message).__name__ == "ToolResult"
-    ]
-
-
 # Unsafe tools: unknown is unknown however it came about.
 
 UNSAFE = '''
@@ -73,7 +64,14 @@ class Till:
 
 
 def test_an_unsafe_tool_whose_time_is_up_is_not_repeated_and_the_model_is_told_that_the_outcome_is_unknown(
-    field_app: Any, start: Any, client: Any, until: Any, one_story: Any, strict_model: Any, model_env: Any
+    field_app: Any,
+    start: Any,
+    client: Any,
+    until: Any,
+    one_story: Any,
+    strict_model: Any,
+    model_env: Any,
+    results_in: Any,
 ) -> None:
     script = {name: [call(name, order="A-1"), "I will look."] for name in ("charge_slowly", "charge_slowly_in_thread")}
     model = strict_model(script)
@@ -82,9 +80,9 @@ def test_an_unsafe_tool_whose_time_is_up_is_not_repeated_and_the_model_is_told_t
     for name in script:
         run = api.submit("till", name, wait=20)
         assert (run["status"], run["output"]) == ("completed", "I will look.")
-        [(tool, text, _)] = tool_results(model.requests[-1])
-        assert tool == name
-        assert UNKNOWN in text
+        [result] = results_in(model.requests[-1])
+        assert result.tool == name
+        assert UNKNOWN in result.content
         events = api.events(run["id"], after=0)
         one_story(events)
         [call_] = [call for message in api.messages("till", run["conversation_id"]) for call in message["calls"]]
@@ -106,6 +104,7 @@ def test_an_unsafe_tool_cancelled_in_its_middle_is_not_repeated_and_a_later_turn
     one_story: Any,
     strict_model: Any,
     model_env: Any,
+    results_in: Any,
     killed_too: bool,
 ) -> None:
     names = ("charge", "charge_in_thread")
@@ -130,9 +129,9 @@ def test_an_unsafe_tool_cancelled_in_its_middle_is_not_repeated_and_a_later_turn
         assert UNKNOWN in completed["result"]
         later = api.submit("till", "and?", wait=20, conversation_id=run["conversation_id"])
         assert (later["status"], later["output"]) == ("completed", "I will look.")
-        [(tool, text, _)] = tool_results(model.requests[-1])
-        assert tool == name
-        assert UNKNOWN in text
+        [result] = results_in(model.requests[-1])
+        assert result.tool == name
+        assert UNKNOWN in result.content
         assert api.run(run["id"])["status"] == "cancelled"
     assert len(folder.ledger("charge")) == 2
 
@@ -215,14 +214,15 @@ class Carrier:
 SHIPS = ("ship_done", "ship_not_done", "ship_unknown", "ship_error", "ship_slow")
 
 
-def check_reconciled(folder: Any, api: Any, model: Any, runs: dict[str, str], again: int) -> None:
+def check_reconciled(folder: Any, api: Any, model: Any, results_in: Any, runs: dict[str, str], again: int) -> None:
     """Check what became of the calls: found, run again with the same id, or unknown with the reason."""
     texts: dict[str, str] = {}
     for name, run_id in runs.items():
         run = api.until_status(run_id)
         assert run["status"] == "completed", (name, run)
         last = [request for request in model.requests if request.messages[0].text == name][-1]
-        [(_, texts[name], _)] = tool_results(last)
+        [result] = results_in(last)
+        texts[name] = result.content
         assert len({line["call"] for line in folder.ledger(run=run_id)}) == 1
     assert '"number":7' in texts["ship_done"].replace(" ", "")
     assert UNKNOWN in texts["ship_unknown"]
@@ -241,7 +241,7 @@ def check_reconciled(folder: Any, api: Any, model: Any, runs: dict[str, str], ag
 
 
 def test_reconcile_is_asked_after_a_kill_and_again_after_a_kill_in_it(
-    field_app: Any, start: Any, client: Any, until: Any, strict_model: Any, model_env: Any
+    field_app: Any, start: Any, client: Any, until: Any, strict_model: Any, model_env: Any, results_in: Any
 ) -> None:
     model = strict_model({name: [call(name, order="A-1"), "Done."] for name in SHIPS})
     folder = field_app(RECONCILED)
@@ -260,13 +260,13 @@ def test_reconcile_is_asked_after_a_kill_and_again_after_a_kill_in_it(
     server = start(folder, env=model_env(model))
     until(lambda: len(folder.ledger("asked", run=runs["ship_slow"])) == 2)
     folder.open_gate("look")
-    check_reconciled(folder, client(server), model, runs, again=2)
+    check_reconciled(folder, client(server), model, results_in, runs, again=2)
     for name in SHIPS[:-1]:
         assert len(folder.ledger("asked", run=runs[name])) == 1
 
 
 def test_reconcile_is_asked_when_the_time_is_up(
-    field_app: Any, start: Any, client: Any, until: Any, strict_model: Any, model_env: Any
+    field_app: Any, start: Any, client: Any, until: Any, strict_model: Any, model_env: Any, results_in: Any
 ) -> None:
     ships = SHIPS[:-1]
     model = strict_model({name: [call(name, order="A-1"), "Done."] for name in ships})
@@ -275,7 +275,7 @@ def test_reconcile_is_asked_when_the_time_is_up(
     runs = {name: api.submit("carrier", name)["id"] for name in ships}
     until(lambda: len(folder.ledger("asked")) == len(ships))
     folder.open_gate("ship")
-    check_reconciled(folder, api, model, runs, again=2)
+    check_reconciled(folder, api, model, results_in, runs, again=2)
     assert len(folder.ledger("asked")) == len(ships)
 
 
@@ -304,7 +304,7 @@ class Carrier:
 
 
 def test_what_is_not_done_yet_is_unknown_while_the_code_that_may_do_it_still_runs(
-    field_app: Any, start: Any, client: Any, until: Any, strict_model: Any, model_env: Any
+    field_app: Any, start: Any, client: Any, until: Any, strict_model: Any, model_env: Any, results_in: Any
 ) -> None:
     model = strict_model([call("ship", order="A-1"), "I will look."])
     folder = field_app(IN_THREAD)
@@ -312,8 +312,8 @@ def test_what_is_not_done_yet_is_unknown_while_the_code_that_may_do_it_still_run
     api = client(start(folder, env=model_env(model)))
     run = api.submit("carrier", "ship", wait=20)
     assert (run["status"], run["output"]) == ("completed", "I will look.")
-    [(_, text, _)] = tool_results(model.requests[-1])
-    assert UNKNOWN in text
+    [result] = results_in(model.requests[-1])
+    assert UNKNOWN in result.content
     folder.open_gate("try-1")
     until(lambda: folder.ledger("ship"))
     assert [line["attempt"] for line in folder.ledger("ship")] == [1]

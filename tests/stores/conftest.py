@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,24 @@ from amoxi_py.domain.principal import Principal
 from amoxi_py.ports.store import Submission
 
 _PROGRAM = Path(__file__).with_name("store_program.py")
+
+
+class Later:
+    """The time, some seconds ahead."""
+
+    ahead = 0.0
+
+    def now(self) -> float:
+        return time.time() + self.ahead
+
+    def running(self) -> float:
+        return time.monotonic() + self.ahead
+
+
+@pytest.fixture
+def clock() -> Later:
+    """A clock that can be set ahead: `clock.ahead = 60`."""
+    return Later()
 
 
 @pytest.fixture

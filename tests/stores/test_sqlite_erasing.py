@@ -21,18 +21,6 @@ ANN = Principal(id="user:ann")
 KEPT_AS_NUMBERS = ["event", "erased_run", "worker", "migration", "sqlite_sequence"]
 
 
-class Later:
-    """The time, some seconds ahead."""
-
-    ahead = 0.0
-
-    def now(self) -> float:
-        return time.time() + self.ahead
-
-    def running(self) -> float:
-        return time.monotonic() + self.ahead
-
-
 def rows(folder: Path, sql: str) -> list[Any]:
     database = sqlite3.connect(folder / "amoxi.db")
     try:
@@ -42,9 +30,8 @@ def rows(folder: Path, sql: str) -> list[Any]:
 
 
 async def test_nothing_personal_stays_and_after_minutes_nothing_at_all(
-    tmp_path: Path, submission: Callable[..., Submission]
+    tmp_path: Path, submission: Callable[..., Submission], clock: Any
 ) -> None:
-    clock = Later()
     store = SqliteStore(tmp_path, clock=clock)
     await store.open(lambda events: None)
     run = (await store.submit(submission("the private sentence"))).run
@@ -70,9 +57,8 @@ async def test_nothing_personal_stays_and_after_minutes_nothing_at_all(
 
 
 async def test_a_run_that_ended_long_before_leaves_nothing(
-    tmp_path: Path, submission: Callable[..., Submission]
+    tmp_path: Path, submission: Callable[..., Submission], clock: Any
 ) -> None:
-    clock = Later()
     store = SqliteStore(tmp_path, clock=clock)
     await store.open(lambda events: None)
     run = (await store.submit(submission())).run

@@ -14,24 +14,10 @@ import pytest
 
 from amoxi_py.domain.ids import new_id
 from amoxi_py.domain.principal import Principal
-from amoxi_py.ports.store import Submission
 from amoxi_py.stores.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.anyio
 ANN = Principal(id="user:ann")
-
-
-def message(text: str, **more: Any) -> Submission:
-    values = {
-        "run_id": new_id("run"),
-        "message_id": new_id("msg"),
-        "conversation_id": new_id("conv"),
-        "new_conversation": True,
-        "agent": "a",
-        "principal": ANN,
-        "text": text,
-    }
-    return Submission(**(values | more))
 
 
 async def test_eight_processes_start_on_a_fresh_folder_at_once_twenty_times(tmp_path: Path, program: Any) -> None:
@@ -55,19 +41,21 @@ async def test_eight_processes_start_on_a_fresh_folder_at_once_twenty_times(tmp_
 
 
 async def test_two_processes_that_write_in_one_conversation_both_hear_all_in_order(
-    tmp_path: Path, program: Any
+    tmp_path: Path, program: Any, submission: Any
 ) -> None:
     heard: list[Any] = []
     store = SqliteStore(tmp_path / "ai")
     await store.open(heard.extend)
-    first = await store.submit(message("first"))
+    first = await store.submit(submission("first"))
     conversation = first.run.conversation_id
     other = program("talk", tmp_path / "ai", conversation, 100)
     assert (await asyncio.to_thread(other.stdout.readline)).strip() == "open"
     other.stdin.write("go\n")
     other.stdin.flush()
     for number in range(100):
-        await store.submit(message(str(number), conversation_id=conversation, new_conversation=False, on_busy="queue"))
+        await store.submit(
+            submission(str(number), conversation_id=conversation, new_conversation=False, on_busy="queue")
+        )
     deadline = time.monotonic() + 20
     while len(heard) < 2 * 201 and time.monotonic() < deadline:
         await asyncio.sleep(0.01)
@@ -124,30 +112,30 @@ async def test_a_frozen_process_keeps_its_runs_until_its_lease_expires(tmp_path:
     await store.close()
 
 
-async def test_a_long_reader_blocks_no_writer(tmp_path: Path) -> None:
+async def test_a_long_reader_blocks_no_writer(tmp_path: Path, submission: Any) -> None:
     store = SqliteStore(tmp_path / "ai", synchronous="OFF")
     await store.open(lambda events: None)
-    await store.submit(message("first"))
+    await store.submit(submission("first"))
     reader = sqlite3.connect(tmp_path / "ai" / "amoxi.db", isolation_level=None)
     reader.execute("BEGIN")
     before = reader.execute("SELECT count(*) FROM run").fetchone()
     for _ in range(60):
-        await asyncio.gather(*(store.submit(message("x" * 4000)) for _ in range(64)))
+        await asyncio.gather(*(store.submit(submission("x" * 4000)) for _ in range(64)))
     assert (tmp_path / "ai" / "amoxi.db-wal").stat().st_size > 8 * 1024 * 1024
     assert reader.execute("SELECT count(*) FROM run").fetchone() == before == (1,)
     reader.execute("COMMIT")
     reader.close()
     for _ in range(40):
-        await asyncio.gather(*(store.submit(message("x" * 4000)) for _ in range(64)))
+        await asyncio.gather(*(store.submit(submission("x" * 4000)) for _ in range(64)))
     assert (tmp_path / "ai" / "amoxi.db-wal").stat().st_size < 24 * 1024 * 1024
     assert await store.busy_runs() == 1 + 100 * 64
     await store.close()
 
 
-async def test_a_store_that_was_closed_has_finished_what_it_accepted(tmp_path: Path) -> None:
+async def test_a_store_that_was_closed_has_finished_what_it_accepted(tmp_path: Path, submission: Any) -> None:
     store = SqliteStore(tmp_path / "ai")
     await store.open(lambda events: None)
-    accepted = [asyncio.ensure_future(store.submit(message(str(n)))) for n in range(50)]
+    accepted = [asyncio.ensure_future(store.submit(submission(str(n)))) for n in range(50)]
     await asyncio.sleep(0)
     await store.close()
     assert len({submitted.run.id for submitted in await asyncio.gather(*accepted)}) == 50

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,18 +17,6 @@ from amoxi_py.stores.sqlite.store import SqliteStore
 pytestmark = pytest.mark.anyio
 
 
-class Later:
-    """The time, some seconds ahead."""
-
-    ahead = 0.0
-
-    def now(self) -> float:
-        return time.time() + self.ahead
-
-    def running(self) -> float:
-        return time.monotonic() + self.ahead
-
-
 def lock_files(folder: Path) -> set[str]:
     return {file.name for file in (folder / "workers").iterdir()}
 
@@ -38,9 +26,8 @@ def open_files() -> int:
 
 
 async def test_a_process_that_lost_its_lease_again_and_again_holds_one_file(
-    tmp_path: Path, submission: Callable[..., Submission]
+    tmp_path: Path, submission: Callable[..., Submission], clock: Any
 ) -> None:
-    clock = Later()
     store = SqliteStore(tmp_path, clock=clock)
     await store.open(lambda events: None)
     worker = await store.enroll("worker_0", 5.0)
