@@ -18,6 +18,7 @@ Serve = Callable[..., ServerProcess]
 POSIX_ONLY = {
     "fcntl, resource, os.fork, pty and /proc": (
         "cli/test_chat_on_a_terminal.py",
+        "cli/test_keyboard.py",
         "cli/test_lists_on_a_terminal.py",
         "cli/test_output_refused.py",
         "crash/test_kill_at_every_store_call.py",

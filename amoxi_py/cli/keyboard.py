@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 import os
 import signal
+import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 _PATIENCE = 3
+_NUDGES_AFTER_S = (0.05, 0.2, 1.0)
 
 
 class Interrupted(Exception):
@@ -39,6 +42,8 @@ class Keyboard:
     def install(self) -> None:
         """Take Ctrl-C over, and let lines be edited where the system can do that."""
         signal.signal(signal.SIGINT, self._on_signal)
+        if sys.platform != "win32":
+            _nudge_what_misses_a_signal()
         if isinstance(sys.stdin, io.TextIOWrapper):
             sys.stdin.reconfigure(errors="replace")
         if sys.stdin.isatty() and sys.stdout.isatty():
@@ -123,3 +128,24 @@ class Keyboard:
             self._pressed += 1
             if self._pressed >= _PATIENCE:
                 os._exit(128 + number)
+
+
+def _nudge_what_misses_a_signal() -> None:
+    """Wake the main thread up again after each Ctrl-C.
+
+    One that comes after a prompt was shown and before the C library waits for a key would be heard at the next key
+    only. SIGURG does nothing but end that wait, so it may come too often.
+    """
+    ear, mouth = socket.socketpair()
+    mouth.setblocking(False)
+    signal.signal(signal.SIGURG, lambda number, frame: None)
+    signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)
+    threading.Thread(target=_nudge, args=(ear, mouth), name="amoxi-keyboard", daemon=True).start()
+
+
+def _nudge(ear: socket.socket, mouth: socket.socket) -> None:
+    while True:
+        if signal.SIGINT in ear.recv(64):
+            for after_s in _NUDGES_AFTER_S:
+                time.sleep(after_s)
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGURG)
