@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from ipaddress import ip_network
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
@@ -23,9 +25,31 @@ def _long_enough(secret: SecretStr) -> SecretStr:
     return secret
 
 
+def _is_a_proxy(text: str) -> str:
+    try:
+        ip_network(text)  # an address is one too
+    except ValueError as error:
+        raise ValueError(
+            f"{text!r} is no address and no network: write each as 10.0.0.7 or 10.0.0.0/8"
+            " ('*' would let everybody say who they are)"
+        ) from error
+    return text
+
+
+def _is_an_origin(text: str) -> str:
+    if not _ORIGIN.fullmatch(text):
+        raise ValueError(
+            f"{text!r} is no origin: name each page's, scheme and host in small letters without a path,"
+            " such as https://app.example.com"
+        )
+    return text
+
+
+_ORIGIN = re.compile(r"https?://[^/\s*?#@A-Z]+")
 _FIELDS = {"schema": "schema_"}  # pydantic has a method of that name
 
-Texts = Annotated[tuple[str, ...], BeforeValidator(_list_of_texts)]
+Proxies = Annotated[tuple[Annotated[str, AfterValidator(_is_a_proxy)], ...], BeforeValidator(_list_of_texts)]
+Origins = Annotated[tuple[Annotated[str, AfterValidator(_is_an_origin)], ...], BeforeValidator(_list_of_texts)]
 Whole = Annotated[int, BeforeValidator(_no_flag)]
 Seconds = Annotated[float, BeforeValidator(_no_flag), Field(ge=0, allow_inf_nan=False)]
 
@@ -53,8 +77,8 @@ class ServerSection(Section):
     public_url: Annotated[str, Field(pattern=r"^https?://[^/\s]+(/\S*)?$")] | None = None
     secret: Annotated[SecretStr, AfterValidator(_long_enough)] | None = None
     stop_grace_s: Annotated[Seconds, Field(le=3600)] = 20.0
-    trusted_proxies: Texts = ()
-    cors_origins: Texts = ()
+    trusted_proxies: Proxies = ()
+    cors_origins: Origins = ()
 
 
 class StoreSection(Section):

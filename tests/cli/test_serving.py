@@ -163,6 +163,16 @@ def test_the_production_server_lets_nobody_in_without_a_token(serve: Any, app_fo
     assert call(server.url, "/agents")["items"][0]["name"] == "echo"
 
 
+@pytest.mark.parametrize(("trusted", "secure"), [("127.0.0.0/8", True), ("10.0.0.0/8", False)])
+def test_only_a_trusted_proxy_says_that_a_visitor_came_by_https(
+    serve: Any, app_folder: Any, trusted: str, secure: bool
+) -> None:
+    server = serve(app_folder(), env={"SERVER_TRUSTED_PROXIES": trusted, "AI_HTTP_ANONYMOUS": "true"})
+    came_by_https = urllib.request.Request(f"{server.url}/agents", headers={"x-forwarded-proto": "https"})
+    with urllib.request.urlopen(came_by_https, timeout=10) as answer:
+        assert ("Secure" in answer.headers["set-cookie"]) is secure
+
+
 def test_several_processes_share_one_port_and_one_store(serve: Any, app_folder: Any) -> None:
     server = serve(app_folder(), env=CALLER, args=["--workers", "2"])
     ids = [call(server.url, "/agents/echo/runs", {"message": "Look up thing T-1"})["id"] for _ in range(6)]

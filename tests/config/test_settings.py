@@ -105,6 +105,7 @@ def test_every_key_has_its_variable(tmp_path: Path, key: str) -> None:
         "ai.store.type": "file", "ai.runs.worker": "false", "ai.runs.max-in-flight": "0", "ai.runs.on-busy": "queue",
         "ai.http.prefix": "/ai", "ai.mcp.approvals": "decline", "log.level": "debug", "log.format": "text",
         "ai.http.anonymous": "yes", "ai.mcp.enabled": "0", "ai.a2a.enabled": "no", "app.package": "shop.agents",
+        "server.trusted-proxies": "10.0.0.1", "server.cors-origins": "https://x.example",
     }  # fmt: skip
     texts = {"app.name", "server.host", "ai.model", "ai.store.path"}
     not_built = {
@@ -313,3 +314,19 @@ def test_no_secret_is_in_a_message_or_a_printed_value(write: Callable[..., Path]
     assert "KEY" not in printed.replace("OPENAI_API_KEY", "")
     assert "'server.secret' from application.json" in message
     assert "KEY" not in message
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("server.trusted-proxies", "proxy.internal", "'proxy.internal' is no address and no network"),
+        ("server.trusted-proxies", "10.0.0.0/8, *", "'*' is no address and no network"),
+        ("server.cors-origins", "*", "'*' is no origin"),
+        ("server.cors-origins", "https://app.example.com/", "'https://app.example.com/' is no origin"),
+        ("server.cors-origins", "app.example.com", "'app.example.com' is no origin"),
+    ],
+)
+def test_who_is_trusted_is_named_exactly(write: Callable[..., Path], key: str, value: str, told: str) -> None:
+    message = refusal(write(**{key: value}))
+    assert key in message
+    assert told in message

@@ -358,7 +358,7 @@ class StoreHistory(stateful.RuleBasedStateMachine):
         return [run for run in self.runs.values() if run["conversation"] == conversation and run["status"] in OPEN]
 
     def waits_for_others(self, run: dict[str, Any]) -> bool:
-        return run["status"] == "waiting" and any(
+        return any(
             call["status"] == "open" and call["decision"] is None and call["approver"] not in (None, "owner")
             for call in run["calls"].values()
         )

@@ -159,7 +159,7 @@ INSERT INTO conversation (id, principal, agent, title, last_seq, created_at, upd
 
 -- name: open_runs
 SELECT run.key,
-    run.status = 'waiting' AND EXISTS (
+    EXISTS (
         SELECT 1 FROM approval AS a JOIN tool_call AS t ON t.run = a.run AND t.turn = a.turn AND t.n = a.n
         WHERE a.run = run.key AND a.decision IS NULL AND a.approver <> 'owner' AND t.status = 'open'
     )
