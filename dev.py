@@ -97,12 +97,13 @@ def test(pytest_arguments: list[str]) -> int:
     call("-m", "compileall", "-q", "amoxi_py")  # hundreds of processes start, and some systems keep no bytecode
     if pytest_arguments:
         return call("-m", "pytest", *pytest_arguments)
+    cores = os.cpu_count() or 1  # there is one process more than these, because tests of servers also wait
     checks = {
         "ruff check": ("-m", "ruff", "check", "."),
         "ruff format": ("-m", "ruff", "format", "--check", "."),
         "mypy": ("-m", "mypy"),
         "import-linter": ("-c", "from importlinter.cli import lint_imports_command as check; check()"),
-        "pytest": ("-m", "pytest", "-n", "2", "--dist", "loadgroup"),
+        "pytest": ("-m", "pytest", "-n", str(cores + 1), "--dist", "loadgroup"),
     }
     failed = [name for name, check in checks.items() if call(*check)]
     print(f"failed: {', '.join(failed)}" if failed else "all checks passed", file=sys.stderr)

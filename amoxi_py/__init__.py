@@ -5,48 +5,89 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from amoxi_py.app.install import install
+    from amoxi_py.app.open_app import open_app
+    from amoxi_py.app.runs import Runs
     from amoxi_py.app.web import create_app
     from amoxi_py.declare.agent import agent
+    from amoxi_py.declare.approver import ApprovalRequest
+    from amoxi_py.declare.authenticate import authenticate
     from amoxi_py.declare.configure import configure
-    from amoxi_py.declare.context import RunContext, SyncToolContext, ToolContext
+    from amoxi_py.declare.context import OpenFile, RunContext, SyncOpenFile, SyncToolContext, ToolContext
     from amoxi_py.declare.definitions import Done, NotDone, Unknown
+    from amoxi_py.declare.on import on
+    from amoxi_py.declare.provides import Inject, provides
+    from amoxi_py.declare.settings import settings
     from amoxi_py.declare.singleton import singleton
     from amoxi_py.declare.step import step
     from amoxi_py.declare.tool import tool
+    from amoxi_py.domain.file import File
     from amoxi_py.domain.principal import Principal
-    from amoxi_py.errors import StepError, ToolError
+    from amoxi_py.domain.run import Run
+    from amoxi_py.domain.run_event import RunEvent
+    from amoxi_py.errors import NotAuthenticated, StepError, ToolError
 
 __all__ = [
+    "ApprovalRequest",
     "Done",
+    "File",
+    "Inject",
+    "NotAuthenticated",
     "NotDone",
+    "OpenFile",
     "Principal",
+    "Run",
     "RunContext",
+    "RunEvent",
+    "Runs",
     "StepError",
+    "SyncOpenFile",
     "SyncToolContext",
     "ToolContext",
     "ToolError",
     "Unknown",
     "agent",
+    "authenticate",
     "configure",
     "create_app",
+    "install",
+    "on",
+    "open_app",
+    "provides",
+    "settings",
     "singleton",
     "step",
     "tool",
 ]
 
 _MODULES = {
+    "ApprovalRequest": "amoxi_py.declare.approver",
     "Done": "amoxi_py.declare.definitions",
+    "File": "amoxi_py.domain.file",
+    "Inject": "amoxi_py.declare.provides",
+    "NotAuthenticated": "amoxi_py.errors",
     "NotDone": "amoxi_py.declare.definitions",
+    "OpenFile": "amoxi_py.declare.context",
     "Principal": "amoxi_py.domain.principal",
+    "Run": "amoxi_py.domain.run",
     "RunContext": "amoxi_py.declare.context",
+    "RunEvent": "amoxi_py.domain.run_event",
+    "Runs": "amoxi_py.app.runs",
     "StepError": "amoxi_py.errors",
+    "SyncOpenFile": "amoxi_py.declare.context",
     "SyncToolContext": "amoxi_py.declare.context",
     "ToolContext": "amoxi_py.declare.context",
     "ToolError": "amoxi_py.errors",
     "Unknown": "amoxi_py.declare.definitions",
     "agent": "amoxi_py.declare.agent",
+    "authenticate": "amoxi_py.declare.authenticate",
     "configure": "amoxi_py.declare.configure",
     "create_app": "amoxi_py.app.web",
+    "install": "amoxi_py.app.install",
+    "on": "amoxi_py.declare.on",
+    "open_app": "amoxi_py.app.open_app",
+    "provides": "amoxi_py.declare.provides",
+    "settings": "amoxi_py.declare.settings",
     "singleton": "amoxi_py.declare.singleton",
     "step": "amoxi_py.declare.step",
     "tool": "amoxi_py.declare.tool",

@@ -94,9 +94,16 @@ class InvalidRequest(RequestError):
 
 
 class NotAuthenticated(RequestError):
-    """Nobody knows who asks."""
+    """Nobody knows who asks.
+
+    Raise it in an app's `@authenticate` for a sign-in that does not hold, such as an expired one. The text is told to
+    who asked, so it must hold no secret.
+    """
 
     code = "not_authenticated"
+
+    def __init__(self, message: str = "the sign-in does not hold; sign in anew", *, code: str | None = None) -> None:
+        super().__init__(message, code=code)
 
 
 class Forbidden(RequestError):

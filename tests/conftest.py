@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from amoxi_py.testing.processes import ServerProcess, free_port
+from amoxi_py.testing.forks import Forks
+from amoxi_py.testing.processes import ServerProcess, clean_environment, free_port
 
 AppFolder = Callable[..., Path]
 Serve = Callable[..., ServerProcess]
@@ -22,6 +23,7 @@ POSIX_ONLY = {
         "cli/test_lists_on_a_terminal.py",
         "cli/test_output_refused.py",
         "crash/test_kill_at_every_store_call.py",
+        "field/test_files.py",
         "field/test_full_disk.py",
         "field/test_streams.py",
         "field/test_takeover.py",
@@ -31,8 +33,10 @@ POSIX_ONLY = {
     "SIGKILL, SIGSTOP, and SIGTERM as a request": (
         "cli/test_newcomer.py",
         "cli/test_serving.py",
+        "docs/test_examples.py",
         "docs/test_pages.py",
         "field/test_bad_tools.py",
+        "field/test_event_handlers.py",
         "field/test_hot_reload.py",
         "field/test_max_attempts.py",
         "field/test_orderly_stop.py",
@@ -42,13 +46,14 @@ POSIX_ONLY = {
         "testing/test_strict_model_server.py",
     ),
 }
-collect_ignore = [name for names in POSIX_ONLY.values() for name in names] if sys.platform == "win32" else []
+LINUX_ONLY = {"forks that lack nothing": ("testing/test_forks.py",)}
+LEFT_OUT = (POSIX_ONLY if sys.platform == "win32" else {}) | (LINUX_ONLY if sys.platform != "linux" else {})
+collect_ignore = [name for names in LEFT_OUT.values() for name in names]
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    if collect_ignore:
-        for what, names in POSIX_ONLY.items():
-            terminalreporter.write_line(f"left out, because this system has no {what}: {', '.join(names)}")
+    for what, names in LEFT_OUT.items():
+        terminalreporter.write_line(f"left out, because this system has no {what}: {', '.join(names)}")
 
 
 MINIMAL_APP = {
@@ -99,9 +104,23 @@ def app_folder(tmp_path: Path) -> AppFolder:
     return make
 
 
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks | None]:
+    """Processes of `amoxi` without the second that the imports of each take, where there are such."""
+    if sys.platform != "linux":
+        yield None
+        return
+    forks = Forks(clean_environment())
+    yield forks
+    forks.close()
+
+
 @pytest.fixture
-def serve() -> Iterator[Serve]:
-    """Start an `amoxi` command as a real process group, `serve(folder, env=..., command="start")`."""
+def serve(forks: Forks | None) -> Iterator[Serve]:
+    """Start an `amoxi` command as a real process group, `serve(folder, env=..., command="start")`.
+
+    It is a fork, or with `anew` an interpreter of its own, for what is about its start.
+    """
     started: list[ServerProcess] = []
 
     def start(
@@ -112,11 +131,18 @@ def serve() -> Iterator[Serve]:
         args: Sequence[str] = (),
         port: int | None = None,
         wait_ready: bool = True,
+        anew: bool = False,
     ) -> ServerProcess:
         arguments = list(args)
         if command == "start" and "--workers" not in arguments:
             arguments += ["--workers", "1"]
-        server = ServerProcess(folder, [command, *arguments], port=port or free_port(), env=env or {})
+        server = ServerProcess(
+            folder,
+            [command, *arguments],
+            port=port or free_port(),
+            env=env or {},
+            forks=None if anew else forks,
+        )
         started.append(server)
         if wait_ready:
             server.wait_ready()

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import sys
 from importlib.util import find_spec
+from typing import Any
 
 from amoxi_py.app.models import wrong_model
+from amoxi_py.app.runs import Runs
 from amoxi_py.config.load import SETTINGS_FILE
 from amoxi_py.config.settings import Settings
 from amoxi_py.declare.scan import Declarations, missing_package, scan_package
 from amoxi_py.errors import AmoxiError, DeclarationError
+
+PROVIDED: tuple[type[Any], ...] = (Runs,)
+"""What every process of an app gives by type, beside what the app declares."""
 
 
 class NoApp(DeclarationError):
@@ -29,7 +34,11 @@ def read_declarations(settings: Settings, package: str | None = None) -> Declara
     """
     _make_importable(settings)
     _refuse_other_folders(settings)
-    return scan_package(package or settings.app.package, wrong_model=lambda model: wrong_model(model, settings))
+    return scan_package(
+        package or settings.app.package,
+        provided=PROVIDED,
+        wrong_model=lambda model: wrong_model(model, settings),
+    )
 
 
 def require_package(settings: Settings) -> None:

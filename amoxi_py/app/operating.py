@@ -104,3 +104,6 @@ class _NoInstances:
 
     def get(self, kind: type[Any]) -> Any:
         raise LookupError(kind)
+
+    async def inject(self, wanted: Any, ctx: Any, use: Any) -> Any:
+        raise LookupError(wanted)

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from amoxi_py.app.declarations import read_declarations
 from amoxi_py.app.models import AgentModels, find_models
 from amoxi_py.app.process import tune_process
+from amoxi_py.app.runs import Runs
 from amoxi_py.app.store import make_store
 from amoxi_py.config.load import load_settings
+from amoxi_py.config.own_sections import load_own_sections
 from amoxi_py.config.settings import Settings
+from amoxi_py.declare.context import RunContext
 from amoxi_py.declare.definitions import Instances
+from amoxi_py.declare.ingredient import Ingredient
 from amoxi_py.declare.injection import open_instances
 from amoxi_py.declare.scan import Declarations
 from amoxi_py.engine.engine import Engine
 from amoxi_py.engine.settings import EngineSettings, Executes
 from amoxi_py.ports.chat_model import ChatModel
+from amoxi_py.ports.operator_store import OperatorStore
 from amoxi_py.ports.store import Store
 
+T = TypeVar("T")
 log = logging.getLogger("amoxi_py.app")
 
 _LAST_MOMENTS_S = 1.5
@@ -64,6 +70,7 @@ class Runtime:
         given = stand_ins or StandIns()
         self._models = _models_of(declarations, settings, given.model)
         self._given = given.instances
+        self._own = load_own_sections(settings, declarations.settings, given.instances.keys())
         self._instances = _LateInstances()
         store = make_store(settings)
         self._store = store if given.wrap_store is None else given.wrap_store(store)
@@ -77,7 +84,29 @@ class Runtime:
             instances=self._instances,
             models=self._models,
             settings=engine_settings if worker is None else replace(engine_settings, worker=worker),
+            handlers=declarations.handlers,
         )
+        self.runs = Runs(self.engine, cast(OperatorStore, self._store), settings.app_name)
+
+    @property
+    def instances(self) -> Instances:
+        """The app's instances; they exist from the start to the stop."""
+        return self._instances
+
+    def get(self, kind: type[T]) -> T:
+        """Return the app's one instance of a type; models with `@settings` are there before the start.
+
+        Raises:
+            LookupError: nothing of it is made, or not yet.
+        """
+        early: Mapping[type[Any], Any] = {**self._own.models, **self._given}
+        found: T = early[kind] if kind in early else self._instances.get(kind)
+        return found
+
+    def configure(self, app: Any) -> None:
+        """Call the app's `@configure` functions with its web application; the settings exist before the start."""
+        for function in self.declarations.configure:
+            function.call(app, {**self._own.models, **self._given})
 
     async def start(self) -> None:
         """Make the app's instances, open the store, and begin to execute runs."""
@@ -86,7 +115,11 @@ class Runtime:
         self._entered.push_async_callback(self._models.aclose)
         try:
             self._instances.opened = await self._entered.enter_async_context(
-                open_instances(self.declarations.singletons, self._given)
+                open_instances(
+                    self.declarations.singletons,
+                    {Runs: self.runs, **self._own.models, **self._given},
+                    self.declarations.providers,
+                )
             )
             await self.engine.start()
         except BaseException:
@@ -127,7 +160,7 @@ class Runtime:
 
     def _tell(self) -> None:
         settings, engine = self.settings, self.engine
-        for warning in settings.warnings:
+        for warning in (*settings.warnings, *self._own.warnings):
             log.warning("%s", warning)
         log.info("app %s, profile %s", settings.app_name, settings.profile)
         log.info("agents: %s", ", ".join(sorted(engine.catalog.agents)) or "none")
@@ -145,8 +178,15 @@ class _LateInstances:
     opened: Instances | None = None
 
     def get(self, kind: type[Any]) -> Any:
-        assert self.opened is not None, "the process has not started"
+        if self.opened is None:
+            raise LookupError(f"{kind.__qualname__!r} is made when the process starts, which it has not yet")
         return self.opened.get(kind)
+
+    async def inject(
+        self, wanted: Iterable[Ingredient], ctx: RunContext, use: Callable[[dict[str, Any]], Awaitable[T]]
+    ) -> T:
+        assert self.opened is not None, "the process has not started"
+        return await self.opened.inject(wanted, ctx, use)
 
 
 def _models_of(declarations: Declarations, settings: Settings, model: ChatModel | None) -> AgentModels:
@@ -168,6 +208,7 @@ def engine_settings_of(settings: Settings) -> EngineSettings:
         on_busy=ai.runs.on_busy,
         approvals_expire_after=ai.approvals.expire_after_s,
         max_result=ai.tools.max_result_kb * 1024,
+        max_file=ai.files.max_mb * 1024 * 1024,
         models_at_once=ai.models.concurrency,
     )
 

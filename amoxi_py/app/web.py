@@ -6,18 +6,25 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from importlib.metadata import version
+from typing import TypeVar
 
 from fastapi import FastAPI
+from starlette.concurrency import run_in_threadpool
 
 from amoxi_py.app.declarations import read_declarations
+from amoxi_py.app.runs import Runs
 from amoxi_py.app.runtime import Runtime
 from amoxi_py.app.stopping import StopSignals
 from amoxi_py.config.load import load_settings
 from amoxi_py.config.settings import Settings
+from amoxi_py.declare.authenticate import sign_in_of
 from amoxi_py.surfaces.http.app import build_http
 from amoxi_py.surfaces.http.door import Door
-from amoxi_py.surfaces.http.settings import HttpSettings
+from amoxi_py.surfaces.http.settings import Authenticate, HttpSettings
+
+T = TypeVar("T")
 
 
 class Serving:
@@ -41,9 +48,24 @@ class Serving:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
+    def runs(self) -> Runs:
+        """Starts runs from a route of the app: `request.app.state.amoxi.runs`."""
+        return self.runtime.runs
+
+    @property
     def settings(self) -> Settings:
         """What the operator has set."""
         return self.runtime.settings
+
+    def get(self, kind: type[T]) -> T:
+        """Give a route of the app its one instance of a type: `request.app.state.amoxi.get(Payments)`.
+
+        A model with `@settings` is there before the start too, for the app's own lifespan.
+
+        Raises:
+            LookupError: nothing of it is made, or not yet.
+        """
+        return self.runtime.get(kind)
 
     def hand_over(self) -> None:
         """Let the stop that a signal begins next be quick: another process is there to go on with the runs."""
@@ -98,13 +120,31 @@ def create_app(settings: Settings | None = None, *, package: str | None = None, 
 def web_app(runtime: Runtime) -> FastAPI:
     """Return the web application of a process whose parts have not started yet; its lifespan starts them."""
     settings = runtime.settings
-    door = Door(http_settings_of(settings))
+    door = Door(replace(http_settings_of(settings), authenticate=_sign_in(runtime)))
     serving = Serving(runtime, door)
     app = build_http(door, title=settings.app_name, version=version("amoxi-py"), lifespan=serving.lifespan)
     app.state.amoxi = serving
-    for configure in runtime.declarations.configure:
-        configure(app)
+    runtime.configure(app)
     return app
+
+
+def web_app_under(runtime: Runtime, prefix: str, host: str | None) -> FastAPI:
+    """Return the web application of a process for another app that serves it under a prefix, and starts its parts.
+
+    `app.state.amoxi` has the lifespan to be entered. `host` is where the server listens, or None when that is
+    not known.
+    """
+    settings = runtime.settings
+    told = replace(http_settings_of(settings), prefix=prefix, host=host, authenticate=_sign_in(runtime))
+    serving = Serving(runtime, Door(told))
+    app = build_http(serving.door, title=settings.app_name, version=version("amoxi-py"))
+    app.state.amoxi = serving
+    return app
+
+
+def _sign_in(runtime: Runtime) -> Authenticate | None:
+    function = runtime.declarations.authenticate
+    return None if function is None else sign_in_of(function, runtime.instances, run_in_threadpool)
 
 
 def http_settings_of(settings: Settings) -> HttpSettings:

@@ -25,7 +25,7 @@ from amoxi_py.cli.visible_text import one_line
 if TYPE_CHECKING:
     from amoxi_py.domain.approval import Approval
     from amoxi_py.engine.operator import Operator
-    from amoxi_py.ports.store import CallView, Page
+    from amoxi_py.ports.views import CallView, Page
 
 _LONGEST_REASON = 2000
 

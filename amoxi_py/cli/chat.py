@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from amoxi_py.config.settings import Settings
     from amoxi_py.domain.run import Run
     from amoxi_py.engine.engine import Engine
-    from amoxi_py.ports.store import ConversationPage
+    from amoxi_py.ports.views import ConversationPage
 
 
 @click.command()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from amoxi_py.domain.event import Event
     from amoxi_py.domain.principal import Principal
     from amoxi_py.domain.run import Run
-    from amoxi_py.ports.store import ConversationPage
+    from amoxi_py.ports.views import ConversationPage
 
 _SHOWN_BEFORE = 10
 _ENDS = ("run.completed", "run.failed", "run.cancelled")

@@ -68,6 +68,7 @@ def _look(configuration: Configuration) -> list[Finding]:
         "installation": machine.look_at_installation,
         "settings": configuration.findings,
         "app": application.look_at_package,
+        "own settings": lambda: configuration.look_at_own_sections(application.declarations),
         "model": application.look_at_models,
         "store": lambda: look_at_store(settings),
         "port": lambda: look_at_port(settings),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from amoxi_py.domain.run import Run
     from amoxi_py.domain.tool_call import ToolCall
     from amoxi_py.engine.operator import Operator
-    from amoxi_py.ports.store import Page
+    from amoxi_py.ports.views import Page
 
 _STATUSES = ("queued", "running", "waiting", "completed", "failed", "cancelled")
 _LONGEST_NOTE = 60

@@ -11,11 +11,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from amoxi_py.config.callers import Caller, is_caller_variable, read_callers
+from amoxi_py.config.found import Found, Others
 from amoxi_py.config.sections import Sections, known_keys, value_of, variable_of
 from amoxi_py.config.settings import PRODUCTION, Settings
 from amoxi_py.config.sources import (
     FILE,
-    Found,
+    is_of_others,
     process_environment,
     read_settings_file,
     read_variables,
@@ -39,7 +40,6 @@ _NOT_BUILT = {
     "ai.a2a.enabled": "A2A",
     "ai.retention.days": "retention",
     "ai.runs.max-in-flight": "the admission gate",
-    "ai.files.max-mb": "files",
     "ai.conversations.ttl-s": "conversations in memory",
 }
 _DOORS_NOT_BUILT = {"mcp": "MCP", "a2a": "A2A"}
@@ -88,10 +88,12 @@ def examine_settings(
     if not _PROFILE.fullmatch(profile):
         raise ConfigError(f"{PROFILE_VARIABLE} is {profile!r}: use lower-case letters, digits and `-`, such as 'dev'")
     keys = known_keys()
-    found, problems = _read_files(folder, profile, keys)
+    found, files, problems = _read_files(folder, profile, keys)
     variables = read_variables(folder, profile, environ)
     found |= _from_variables(keys, variables, problems)
-    found |= {key: Found(value=value, source=GIVEN) for key, value in (given or {}).items()}
+    given = given or {}
+    of_others = {key: value for key, value in given.items() if is_of_others(key, value)}
+    found |= {key: Found(value=value, source=GIVEN) for key, value in given.items() if key not in of_others}
     sections = _validate(found, problems)
     provider = {name: text for name in PROVIDER_VARIABLES if (text := _text(name, variables, problems))}
     callers, caller_problems = read_callers(_caller_tokens(variables, problems))
@@ -107,22 +109,27 @@ def examine_settings(
         provider=provider,
         sources={key: found[key].source for key in keys if key in found},
         warnings=(*_unknown_variables(keys, variables), *_unused_callers(callers)),
+        others=Others(files=files, given=of_others, variables=variables),
     )
     return settings, tuple(problems)
 
 
-def _read_files(folder: Path, profile: str, keys: tuple[str, ...]) -> tuple[dict[str, Found], list[str]]:
+def _read_files(
+    folder: Path, profile: str, keys: tuple[str, ...]
+) -> tuple[dict[str, Found], tuple[tuple[str, Mapping[str, Any]], ...], list[str]]:
     found: dict[str, Found] = {}
+    files = []
     problems: list[str] = []
     for name in (SETTINGS_FILE, SETTINGS_FILE.replace(".json", f"-{profile}.json")):
-        values, wrong = read_settings_file(folder / name)
+        values, others, wrong = read_settings_file(folder / name)
+        files.append((name, others))
         problems += wrong
         for key, value in values.items():
             if key in keys:
                 found[key] = value
             else:
-                problems.append(f"{key!r} in {name} is no setting{_nearest(key, keys)}")
-    return found, problems
+                problems.append(f"{key!r} in {name} is no setting{nearest(key, keys)}")
+    return found, tuple(files), problems
 
 
 def _from_variables(keys: tuple[str, ...], variables: Mapping[str, Found], problems: list[str]) -> dict[str, Found]:
@@ -156,7 +163,7 @@ def _validate(found: Mapping[str, Found], problems: list[str]) -> Sections:
             for mistake in error.errors(include_url=False, include_context=False):
                 key = _key_of(mistake["loc"], found)
                 if good.pop(key, None) is not None:
-                    problems.append(_bad_value(key, found[key], mistake["msg"]))
+                    problems.append(bad_value(key, found[key], mistake["msg"], secret=key in SECRET_KEYS))
 
 
 def _nested(found: Mapping[str, Found]) -> dict[str, Any]:
@@ -175,8 +182,9 @@ def _key_of(location: tuple[int | str, ...], found: Mapping[str, Found]) -> str:
     return next(key for end in range(len(path), 0, -1) if (key := ".".join(path[:end])) in found)
 
 
-def _bad_value(key: str, found: Found, message: str) -> str:
-    shown = "its value (not shown)" if key in SECRET_KEYS else repr(found.value)
+def bad_value(key: str, found: Found, message: str, *, secret: bool) -> str:
+    """Return what is told of a value that does not fit."""
+    shown = "its value (not shown)" if secret else repr(found.value)
     reason = (
         message.removeprefix("Value error, ").replace("Input should", "it should").replace("String should", "it should")
     )
@@ -207,15 +215,15 @@ def _unknown_variables(keys: Iterable[str], variables: Mapping[str, Found]) -> l
     for name in sorted(variables):
         plain = name.removesuffix(FILE)
         if name.startswith("AI_") and plain not in known and not is_caller_variable(plain):
-            warnings.append(f"the variable {name!r} is no setting{_nearest(name, known)}")
+            warnings.append(f"the variable {name!r} is no setting{nearest(name, known)}")
     return warnings
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str], otherwise: str = "; docs/settings.md lists them all") -> str:
     """Name the key that was meant; what all of them begin with makes none of them near."""
     by_rest = {_without_start(key): key for key in known}
     close = difflib.get_close_matches(_without_start(name), list(by_rest), n=1, cutoff=0.7)
-    return f"; did you mean {by_rest[close[0]]!r}?" if close else "; docs/settings.md lists them all"
+    return f"; did you mean {by_rest[close[0]]!r}?" if close else otherwise
 
 
 def _without_start(name: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from amoxi_py.config.callers import Caller
+from amoxi_py.config.found import Others
 from amoxi_py.config.sections import AiSection, AppSection, LogSection, ServerSection
 
 DEV = "dev"
@@ -26,6 +27,7 @@ class Settings:
         provider: Addresses and keys of providers and databases by variable, such as `OPENAI_API_KEY`.
         sources: Where each key that was set got its value: a file's name or a variable.
         warnings: What looks like a mistake but stops nothing.
+        others: What may be set in sections of the app's own, which is known when its package was searched.
     """
 
     profile: str
@@ -38,6 +40,7 @@ class Settings:
     provider: Mapping[str, str] = field(default_factory=dict, repr=False)
     sources: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    others: Others = field(default_factory=Others, repr=False)
 
     @property
     def dev(self) -> bool:

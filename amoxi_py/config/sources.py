@@ -5,35 +5,29 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from amoxi_py.config.found import Found
 from amoxi_py.config.sections import Section, Sections
 from amoxi_py.config.settings import DEV
 
 FILE = "_FILE"
+_OURS = frozenset(str(one.alias) for one in Sections.model_fields.values())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """A value, and the name of the file or variable it came from."""
+def read_settings_file(path: Path) -> tuple[dict[str, Found], dict[str, Any], list[str]]:
+    """Return what a JSON file sets by key, what may be an app's own sections, and what is wrong with it.
 
-    value: Any
-    source: str
-
-
-def read_settings_file(path: Path) -> tuple[dict[str, Found], list[str]]:
-    """Return what a JSON file sets by key, and what is wrong with it; a file that does not exist sets nothing.
-
-    Objects may be nested or written with dots: `{"ai": {"runs": {"lease-ms": 1000}}}`, `{"ai.runs.lease-ms": 1000}`.
+    A file that does not exist sets nothing. Objects may be nested or written with dots:
+    `{"ai": {"runs": {"lease-ms": 1000}}}`, `{"ai.runs.lease-ms": 1000}`.
     """
     try:
         text = path.read_text("utf-8-sig")
     except FileNotFoundError:
-        return {}, []
+        return {}, {}, []
     except (OSError, UnicodeDecodeError) as error:
-        return {}, [f"{path.name} cannot be read: {error}"]
+        return {}, {}, [f"{path.name} cannot be read: {error}"]
     repeated: list[str] = []
 
     def as_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -46,24 +40,32 @@ def read_settings_file(path: Path) -> tuple[dict[str, Found], list[str]]:
     try:
         content = json.loads(text, object_pairs_hook=as_object)
     except ValueError as error:
-        return {}, [f"{path.name} is not JSON: {error}"]
+        return {}, {}, [f"{path.name} is not JSON: {error}"]
     if not isinstance(content, dict):
-        return {}, [f"{path.name} must hold one JSON object"]
+        return {}, {}, [f"{path.name} must hold one JSON object"]
     problems = [f"{path.name} sets {name!r} twice in one object: keep one" for name in repeated]
     values: dict[str, Found] = {}
-    for key, value in _flatten(content, ""):
+    others = {name: content.pop(name) for name in list(content) if is_of_others(name, content[name])}
+    for key, value in flatten(content, ""):
         if key in values:
             problems.append(f"{path.name} sets {key!r} twice: keep one")
         values[key] = Found(value=value, source=path.name)
-    return values, problems
+    return values, others, problems
 
 
-def _flatten(content: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:
+def is_of_others(name: str, value: Any) -> bool:
+    """Whether a name at the top of a file, or a key, may belong to a section of the app's own."""
+    section, dot, _ = name.partition(".")
+    return section not in _OURS and (bool(dot) or isinstance(value, dict))
+
+
+def flatten(content: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:
+    """Return the values of nested objects by their keys with dots."""
     flat: list[tuple[str, Any]] = []
     for name, value in content.items():
         key = prefix + name
         if isinstance(value, dict) and (value or _is_section(key)):
-            flat += _flatten(value, key + ".")
+            flat += flatten(value, key + ".")
         elif value is not None:
             flat.append((key, value))
     return flat
@@ -72,7 +74,7 @@ def _flatten(content: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:
 def _is_section(key: str) -> bool:
     section: type[Section] = Sections
     for name in key.split("."):
-        kinds = [field.annotation for field in section.model_fields.values() if field.alias == name]
+        kinds = [one.annotation for one in section.model_fields.values() if one.alias == name]
         if not kinds or not (isinstance(kinds[0], type) and issubclass(kinds[0], Section)):
             return False
         section = kinds[0]

@@ -25,6 +25,7 @@ class AgentMark:
     on_busy: Literal["replace", "queue", "reject"] | None = None
     expose: bool = True
     allow: Callable[[Principal], bool] | None = None
+    readers: str | None = None
     unknown: tuple[str, ...] = ()
     names: LocalNames
 
@@ -42,6 +43,7 @@ def agent(
     on_busy: Literal["replace", "queue", "reject"] | None = None,
     expose: bool = True,
     allow: Callable[[Principal], bool] | None = None,
+    readers: str | None = None,
 ) -> Callable[[C], C]: ...
 def agent(cls: Any = None, /, **options: Any) -> Any:
     """Make a class an agent, under its name in kebab-case.
@@ -61,6 +63,8 @@ def agent(cls: Any = None, /, **options: Any) -> Any:
             - `on_busy`: what a second message does: `replace`, `queue` or `reject`; default the setting.
             - `expose`: False makes an inner agent that no door shows.
             - `allow`: `(principal) -> bool`; for others the agent does not exist.
+            - `readers`: `"role:<name>"`; who has that role, and the tenant of a run's owner, may read the run, its
+              conversation and their events by id. Default nobody. Lists show everybody's own alone.
 
     Raises:
         TypeError: a class and options at once. Mistakes in options are told when the app starts, all together.

@@ -9,13 +9,16 @@ from typing import Any
 
 from amoxi_py.declare.agent import AgentMark
 from amoxi_py.declare.allow import read_allow
+from amoxi_py.declare.annotations import injected_parameters
 from amoxi_py.declare.callables import as_async, is_generator
 from amoxi_py.declare.callee import Callee, callee_in_class
 from amoxi_py.declare.context import RunContext
 from amoxi_py.declare.definitions import AgentDefinition, Instances, ToolDefinition
 from amoxi_py.declare.docstring import first_paragraph
-from amoxi_py.declare.marks import option_names
+from amoxi_py.declare.ingredient import Ingredient, Wishes
+from amoxi_py.declare.marks import LocalNames, option_names
 from amoxi_py.declare.mistakes import Mistakes
+from amoxi_py.declare.roles import is_role
 from amoxi_py.declare.tool_definition import check_flag
 from amoxi_py.domain.encoding import clean_text
 
@@ -23,7 +26,7 @@ _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _LONGEST_NAME = 60  # `ask_<name>` is a tool's name of 64 at most
 _MOST_TOOLS = 128  # what OpenAI's API takes in one request
-_LATER = ("agents", "memory", "result", "budget", "readers")
+_LATER = ("agents", "memory", "result", "budget")
 _ON_BUSY = (None, "replace", "queue", "reject")
 
 WhatIsWrong = Callable[[object], str | None]
@@ -50,6 +53,7 @@ def define_agent(
     mark: AgentMark,
     tools: tuple[ToolDefinition, ...],
     mistakes: Mistakes,
+    wishes: Wishes,
     what_is_wrong: WhatIsWrong = lambda model: None,
 ) -> AgentDefinition:
     """Return the definition; when mistakes were noted it is not fit for use, but its name is right.
@@ -59,6 +63,7 @@ def define_agent(
         mark: Its options.
         tools: Its tools, in order.
         mistakes: Where mistakes are noted.
+        wishes: Where it is noted what its instructions are to be given.
         what_is_wrong: Says why a model cannot be used, or None.
     """
     name, where = agent_name(cls), agent_where(cls)
@@ -78,7 +83,7 @@ def define_agent(
     return AgentDefinition(
         name=name,
         description=described or first_paragraph(docstring),
-        instructions=_instructions(cls, docstring, where, mistakes),
+        instructions=_instructions(cls, mark.names, docstring, where, mistakes, wishes),
         tools=tools,
         where=f"{cls.__module__}.{cls.__qualname__}",
         model=mark.model,
@@ -87,7 +92,17 @@ def define_agent(
         on_busy=mark.on_busy,
         expose=mark.expose,
         allow=read_allow(mark.allow, where, mistakes),
+        readers=_readers(mark.readers, where, mistakes),
     )
+
+
+def _readers(readers: object, where: str, mistakes: Mistakes) -> str | None:
+    if readers is None:
+        return None
+    if isinstance(readers, str) and is_role(readers):
+        return readers.removeprefix("role:")
+    mistakes.add(where, f'`readers={readers!r}` must be "role:<name>"; without it, only the owner reads')
+    return None
 
 
 def _check_options(mark: AgentMark, where: str, mistakes: Mistakes) -> None:
@@ -114,7 +129,9 @@ def _check_model(model: object, where: str, mistakes: Mistakes, what_is_wrong: W
         mistakes.add(where, f"`model`: {wrong}")
 
 
-def _instructions(cls: type[Any], docstring: str, where: str, mistakes: Mistakes) -> Instructions:
+def _instructions(
+    cls: type[Any], names: LocalNames, docstring: str, where: str, mistakes: Mistakes, wishes: Wishes
+) -> Instructions:
     if not has_instructions_method(cls):
         if hasattr(cls, "instructions"):
             mistakes.add(
@@ -125,17 +142,26 @@ def _instructions(cls: type[Any], docstring: str, where: str, mistakes: Mistakes
         return docstring
     callee = callee_in_class(cls, "instructions")
     parameters = list(inspect.signature(callee.function).parameters.values())[1 if callee.owner else 0 :]
+    injected = injected_parameters(callee.function, parameters, names)
+    wishes.add(f"{where}: its `instructions`", injected)
+    parameters = [p for p in parameters if p.name not in {one.name for one in injected}]
     required = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     if len(required) > 1 or is_generator(callee.function):
-        mistakes.add(where, "the method `instructions` takes the context and nothing else, and returns text")
-    return _asker(callee, parameters[0].name if parameters else None, where)
+        mistakes.add(where, "the method `instructions` takes the context and what is injected, and returns text")
+    return _asker(callee, parameters[0].name if parameters else None, injected, where)
 
 
-def _asker(callee: Callee, context: str | None, where: str) -> Callable[[Instances, RunContext], Awaitable[str]]:
+def _asker(
+    callee: Callee, context: str | None, injected: tuple[Ingredient, ...], where: str
+) -> Callable[[Instances, RunContext], Awaitable[str]]:
     run = as_async(callee.function)
 
     async def ask(instances: Instances, ctx: RunContext) -> str:
-        text = await run(ctx, callee.bind(instances), {} if context is None else {context: ctx})
+        bound, given = callee.bind(instances), {} if context is None else {context: ctx}
+        if injected:
+            text = await instances.inject(injected, ctx, lambda things: run(ctx, bound, {**given, **things}))
+        else:
+            text = await run(ctx, bound, given)
         if not isinstance(text, str):
             raise TypeError(f"{where}: `instructions` returned {type(text).__qualname__!r}, not text")
         return text

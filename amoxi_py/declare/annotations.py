@@ -5,15 +5,20 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from amoxi_py.declare.callables import innermost
 from amoxi_py.declare.context import CallContext, RunContext, SyncToolContext, ToolContext
+from amoxi_py.declare.ingredient import Ingredient
 from amoxi_py.declare.marks import LocalNames
+from amoxi_py.declare.provides import Inject
+from amoxi_py.domain.run_event import RunEvent
 
 _CONTEXTS = (RunContext, CallContext, ToolContext, SyncToolContext)
-_ALWAYS_KNOWN = {kind.__name__: kind for kind in _CONTEXTS}  # linters move these imports under TYPE_CHECKING
+_ALWAYS_KNOWN = {
+    kind.__name__: kind for kind in (*_CONTEXTS, RunEvent)
+}  # linters move these imports under TYPE_CHECKING
 
 
 class UnresolvedAnnotation(Exception):
@@ -65,6 +70,38 @@ def context_types(hint: Any) -> frozenset[type[RunContext]]:
     if all(isinstance(member, type) and issubclass(member, RunContext) for member in found):
         return frozenset(found)
     return frozenset()
+
+
+def only_member(hint: Any) -> Any:
+    """Return the type itself, without `Annotated` and without an alternative of None."""
+    alternatives = members(hint)
+    return alternatives[0] if len(alternatives) == 1 else strip_annotated(hint)
+
+
+def injected_kind(hint: Any) -> Any:
+    """Return the type that a parameter is given because of `Inject`, or None when it has no such mark."""
+    alternatives = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    extras = [extra for one in alternatives for extra in getattr(one, "__metadata__", ())]
+    marked = any(extra is Inject or isinstance(extra, Inject) for extra in extras)
+    return only_member(hint) if marked and not context_types(hint) else None
+
+
+def injected_parameters(
+    function: Callable[..., Any], parameters: Iterable[inspect.Parameter], names: LocalNames
+) -> tuple[Ingredient, ...]:
+    """Return the parameters of a function that are marked with `Inject`; what cannot be read is none."""
+    found = []
+    for parameter in parameters:
+        if parameter.annotation is parameter.empty or parameter.kind is parameter.POSITIONAL_ONLY:
+            continue
+        try:
+            kind = injected_kind(resolve(parameter.annotation, function, names))
+        except UnresolvedAnnotation:
+            continue
+        if kind is not None:
+            optional = parameter.default is not parameter.empty
+            found.append(Ingredient(name=parameter.name, kind=kind, optional=optional))
+    return tuple(found)
 
 
 def _globals_of(function: Callable[..., Any]) -> Mapping[str, Any]:

@@ -16,6 +16,10 @@ class ThreadHost(Protocol):
 
     run_in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]
 
+    async def threads_end(self) -> None:
+        """Return when no function goes on in a thread after the waiting for it was cancelled."""
+        ...
+
 
 class AsyncCaller(Protocol):
     """Calls a function by name of its arguments; a sync one runs in the pool that the context gives."""

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
-from typing import Any, ParamSpec, Protocol, TypeVar, overload
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any, BinaryIO, ParamSpec, Protocol, TypeVar, overload
 
+from amoxi_py.domain.file import File
 from amoxi_py.domain.principal import Principal
 
 P = ParamSpec("P")
 T = TypeVar("T")
+SyncFileData = bytes | bytearray | memoryview | os.PathLike[str] | BinaryIO | Iterable[bytes]
+"""What a file can be made of: bytes, a path, a file opened for reading bytes, or an iterator of bytes."""
+FileData = SyncFileData | AsyncIterable[bytes]
 
 
 class Signal(Protocol):
@@ -45,6 +51,65 @@ class RunContext(ABC):
     agent: str
     principal: Principal
     attempt: int
+
+
+class OpenFile(ABC):
+    """A file that an async tool reads: `await read()`, or `async for piece in file` for one of any size.
+
+    Attributes:
+        file: What is known of it.
+    """
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self.file.id
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.file.name
+
+    @property
+    def media_type(self) -> str:
+        """What kind of file it is, such as `text/csv`, as whoever brought it said."""
+        return self.file.media_type
+
+    @property
+    def size(self) -> int:
+        """Its length in bytes."""
+        return self.file.size
+
+    @abstractmethod
+    async def read(self, size: int = -1) -> bytes:
+        """Return the next bytes, at most `size`, or all that are left."""
+
+    @abstractmethod
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """Give the bytes that are left, in pieces."""
+
+
+class SyncOpenFile(io.BufferedReader):
+    """A file that a sync tool reads: a file object of bytes, as `open(path, "rb")` gives it.
+
+    Attributes:
+        file: What is known of it: `id`, `name`, `media_type`, `size`.
+    """
+
+    def __init__(self, file: File, raw: io.RawIOBase, buffer_size: int) -> None:
+        super().__init__(raw, buffer_size)
+        self.file = file
+
+    def read1(self, size: int = -1, /) -> bytes:
+        """Return bytes that one read gives, at most `size`.
+
+        What is read is a whole buffer: text is decoded in pieces of 8 KB, each of which would be a way to the store.
+        """
+        self.peek(1)
+        return super().read1(size)
 
 
 class CallContext(RunContext):
@@ -85,9 +150,34 @@ class ToolContext(CallContext):
             ValueError: the name was used before in this call, or is empty.
         """
 
+    @abstractmethod
+    async def save_file(self, name: str, data: FileData, *, media_type: str | None = None) -> File:
+        """Store a file that belongs to who asks, and return it; the model and the person reach it by its id.
+
+        When the call runs again, a file that it saved under this name before stays as it is, with its id, and is
+        returned.
+
+        Args:
+            name: Such as `report.csv`; a name once per call.
+            data: Bytes, a `pathlib.Path`, a file opened for reading bytes, or an iterator of bytes, sync or async.
+            media_type: Such as `text/csv`; made from the name when it is left out.
+
+        Raises:
+            ToolError: it is larger than `ai.files.max-mb` allows.
+            ValueError: the name was used before in this call, or is empty.
+        """
+
+    @abstractmethod
+    async def open_file(self, id: str) -> OpenFile:
+        """Open a file of who asks for reading.
+
+        Raises:
+            ToolError: there is no such file, or it is somebody else's; the model is told.
+        """
+
 
 class SyncToolContext(CallContext):
-    """The context of a sync tool, which runs in a thread; `step` blocks it."""
+    """The context of a sync tool, which runs in a thread; `step`, `save_file` and reading block it."""
 
     @overload
     def step(self, name: str, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
@@ -96,3 +186,15 @@ class SyncToolContext(CallContext):
     @abstractmethod
     def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Do the same as `ToolContext.step`, and block until it is recorded."""
+
+    @abstractmethod
+    def save_file(self, name: str, data: SyncFileData, *, media_type: str | None = None) -> File:
+        """Do the same as `ToolContext.save_file`, and block until it is stored."""
+
+    @abstractmethod
+    def open_file(self, id: str) -> SyncOpenFile:
+        """Open a file of who asks as a file object, which `csv`, `json` or `PIL` can read.
+
+        Raises:
+            ToolError: there is no such file, or it is somebody else's; the model is told.
+        """

@@ -10,18 +10,39 @@ from typing import Any
 
 from amoxi_py.declare.agent import AgentMark
 from amoxi_py.declare.agent_definition import WhatIsWrong, agent_where, define_agent, has_instructions_method
-from amoxi_py.declare.callables import is_async
+from amoxi_py.declare.asked_function import AskedFunction
+from amoxi_py.declare.authenticate import AuthenticateMark, read_authenticate
 from amoxi_py.declare.callee import Callee, attribute_of, callee_in_class, is_method_of_a_class, owners_of
-from amoxi_py.declare.configure import ConfigureMark
+from amoxi_py.declare.configure import ConfigureFunction, ConfigureMark, read_configure
 from amoxi_py.declare.definitions import AgentDefinition, Catalog, ToolDefinition
+from amoxi_py.declare.handler_definition import HandlerDefinition, define_handler
+from amoxi_py.declare.ingredient import Ingredient, Wishes
 from amoxi_py.declare.injection import read_recipes
 from amoxi_py.declare.marks import get_mark
 from amoxi_py.declare.mistakes import Mistakes
+from amoxi_py.declare.on import OnMark
+from amoxi_py.declare.provides import ProvidesMark
+from amoxi_py.declare.settings import SettingsMark, check_settings, is_settings
 from amoxi_py.declare.singleton import SingletonMark
 from amoxi_py.declare.tool import ToolMark
 from amoxi_py.declare.tool_definition import define_tool
 
-_KINDS: tuple[type[Any], ...] = (ToolMark, AgentMark, SingletonMark, ConfigureMark)
+_KINDS: tuple[type[Any], ...] = (
+    ToolMark,
+    AgentMark,
+    SingletonMark,
+    ConfigureMark,
+    AuthenticateMark,
+    OnMark,
+    ProvidesMark,
+    SettingsMark,
+)
+
+_NOT_FOR_CLASSES: dict[type[Any], str] = {
+    ProvidesMark: "@provides is for functions; mark the class with @singleton",
+    ToolMark: "@tool is for functions and methods; mark the methods of the class",
+    OnMark: "@on is for functions, and for methods of a class that is marked with @singleton",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +53,21 @@ class Declarations:
         catalog: Its agents and tools.
         singletons: The classes to make once, for `open_instances`.
         configure: Functions to call with the web application, in order.
+        authenticate: The app's own sign-in, or None.
+        handlers: What is called for events.
+        providers: Functions that give what is injected, for `open_instances`.
+        settings: Models that claim a section of the settings.
+        injected: All types that something asks for.
     """
 
     catalog: Catalog
     singletons: tuple[type[Any], ...] = ()
-    configure: tuple[Callable[[Any], None], ...] = ()
+    configure: tuple[ConfigureFunction, ...] = ()
+    authenticate: AskedFunction | None = None
+    handlers: tuple[HandlerDefinition, ...] = ()
+    providers: tuple[Callable[..., Any], ...] = ()
+    settings: tuple[type[Any], ...] = ()
+    injected: frozenset[Any] = frozenset()
 
 
 def declared(thing: Any) -> bool:
@@ -50,6 +81,7 @@ def build_declarations(
     provided: Collection[type[Any]] = (),
     mistakes: Mistakes | None = None,
     wrong_model: WhatIsWrong = lambda model: None,
+    nearby: Iterable[Callable[..., Any]] = (),
 ) -> Declarations:
     """Build the catalog of decorated classes and functions, and of whatever these refer to.
 
@@ -58,12 +90,13 @@ def build_declarations(
         provided: Types that are injected from elsewhere, such as the engine's own.
         mistakes: What was found wrong before.
         wrong_model: Says why what an agent names as its model cannot be used, or None.
+        nearby: Functions that are marked with `@provides`; those count of which something asks for what they give.
 
     Raises:
         DeclarationError: with every mistake of all of them.
     """
     builder = _Builder(things, mistakes or Mistakes(), wrong_model)
-    return builder.build(provided)
+    return builder.build(provided, nearby)
 
 
 class _Builder:
@@ -76,9 +109,14 @@ class _Builder:
         self._tools: dict[tuple[int, str], ToolDefinition] = {}
         self._kept: list[Any] = []  # keeps the ids in `_tools` from being used again
         self._agents: list[AgentDefinition] = []
-        self._configure: list[Callable[[Any], None]] = []
+        self._configure: list[ConfigureFunction] = []
+        self._sign_ins: list[tuple[str, AskedFunction | None]] = []
+        self._handlers: list[HandlerDefinition] = []
+        self._providers: list[Callable[..., Any]] = []
+        self._settings: dict[type[Any], None] = {}
+        self._wishes = Wishes()
 
-    def build(self, provided: Collection[type[Any]]) -> Declarations:
+    def build(self, provided: Collection[type[Any]], nearby: Iterable[Callable[..., Any]]) -> Declarations:
         for thing in self._things:
             if isinstance(thing, type) and get_mark(thing, SingletonMark) is not None:
                 self._singletons[thing] = None
@@ -93,12 +131,31 @@ class _Builder:
                     taken.where,
                     f"the name {taken.name!r} belongs to the agent {agent.name!r} of this app; rename the tool",
                 )
-        recipes = read_recipes(self._singletons, provided, self._mistakes)
+        handlers = self._by_name(self._handlers, "handler", "give one of them another `name=`")
+        self._want()
+        recipes = read_recipes(
+            self._singletons,
+            provided,
+            self._mistakes,
+            providers=self._providers,
+            nearby=nearby,
+            wishes=self._wishes,
+        )
+        asked = {one.kind for recipe in recipes for one in recipe.ingredients}
+        asked |= {wish.ingredient.kind for wish in self._wishes}
+        asked |= {kind for one in self._configure for kind in one.wanted.values()}
+        self._settings.update(dict.fromkeys(kind for kind in asked if is_settings(kind)))
+        check_settings(self._settings, self._mistakes)
         self._mistakes.raise_if_any()
         return Declarations(
             catalog=Catalog(agents=agents, tools=tools),
-            singletons=tuple(recipe.cls for recipe in recipes),
+            singletons=tuple(recipe.kind for recipe in recipes if recipe.function is None),
             configure=tuple(self._configure),
+            authenticate=self._sign_ins[0][1] if self._sign_ins else None,
+            handlers=tuple(handlers.values()),
+            providers=tuple(recipe.function for recipe in recipes if recipe.function is not None),
+            settings=tuple(self._settings),
+            injected=frozenset(asked),
         )
 
     def _add(self, thing: Any) -> None:
@@ -111,30 +168,68 @@ class _Builder:
         if get_mark(thing, AgentMark) is not None:
             self._mistakes.add(where, "@agent is for classes")
         if get_mark(thing, ConfigureMark) is not None:
-            self._add_configure(thing, where)
+            found = read_configure(thing, where, self._mistakes)
+            self._configure += [] if found is None else [found]
+        if get_mark(thing, AuthenticateMark) is not None:
+            self._add_sign_in(Callee(function=thing))
+        if get_mark(thing, OnMark) is not None:
+            self._add_handler(thing, where)
+        if get_mark(thing, ProvidesMark) is not None:
+            self._providers.append(thing)
         if get_mark(thing, ToolMark) is not None:
             self._tools_of(thing, where, {})
 
     def _add_class(self, cls: type[Any], where: str) -> None:
-        if get_mark(cls, ToolMark) is not None:
-            self._mistakes.add(where, "@tool is for functions and methods; mark the methods of the class")
+        for kind, sentence in _NOT_FOR_CLASSES.items():
+            if get_mark(cls, kind) is not None:
+                self._mistakes.add(where, sentence)
+        for name, member in vars(cls).items():
+            if get_mark(member, ProvidesMark) is not None:
+                self._mistakes.add(
+                    where, f"the method {name!r} is marked with @provides; make it a function outside of the class"
+                )
+        if get_mark(cls, SettingsMark) is not None:
+            self._settings[cls] = None
         mark = get_mark(cls, AgentMark)
         if mark is not None:
             self._add_agent(cls, mark)
         elif get_mark(cls, SingletonMark) is not None:
             for callee in self._callees_of(cls, where):
                 self._define(callee)
+            for name in dir(cls):
+                if get_mark(inspect.getattr_static(cls, name, None), AuthenticateMark) is not None:
+                    self._add_sign_in(callee_in_class(cls, name))
+                if get_mark(inspect.getattr_static(cls, name, None), OnMark) is not None:
+                    self._define_handler(callee_in_class(cls, name))
 
-    def _add_configure(self, function: Any, where: str) -> None:
-        if is_async(function):
-            self._mistakes.add(
-                where, "@configure is for plain functions, not async ones: it runs before the server does"
-            )
-        parameters = inspect.signature(function).parameters.values()
-        required = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-        if len(required) != 1:
-            self._mistakes.add(where, "@configure is for functions that take the application: `(app: FastAPI) -> None`")
-        self._configure.append(function)
+    def _add_sign_in(self, callee: Callee) -> None:
+        where = f"{callee.module}: {callee.qualified_name!r}"
+        mark = get_mark(callee.function, AuthenticateMark)
+        assert mark is not None, "it was found by its mark"
+        if self._sign_ins:
+            other = self._sign_ins[0][0]
+            self._mistakes.add(where, f"an app has one @authenticate, and {other} is it; make one function of both")
+        self._sign_ins.append((where, read_authenticate(callee, mark, where, self._mistakes)))
+
+    def _add_handler(self, function: Any, where: str) -> None:
+        if is_method_of_a_class(function):
+            self._mistakes.add(where, "a method can be a handler of events in a class that is marked with @singleton")
+        else:
+            self._define_handler(Callee(function=function))
+
+    def _define_handler(self, callee: Callee) -> None:
+        mark = get_mark(callee.function, OnMark)
+        assert mark is not None, "it was found by its mark"
+        self._handlers.append(define_handler(callee, mark, self._mistakes))
+
+    def _want(self) -> None:
+        """Note what functions of the app are given: approvers and the sign-in only what is there once per process."""
+        wanted = [(tool.where, kind) for tool in self._tools.values() for kind in tool.wants]
+        wanted += [(where, kind) for where, asked in self._sign_ins if asked is not None for kind in asked.types()]
+        for where, kind in wanted:
+            self._wishes.add(where, [Ingredient(name="", kind=kind, optional=False)], once=True)
+        for handler in self._handlers:
+            self._wishes.add(handler.where, handler.injected)
 
     def _add_agent(self, cls: type[Any], mark: AgentMark) -> None:
         where = agent_where(cls)
@@ -151,7 +246,9 @@ class _Builder:
         else:
             for item in mark.tools:
                 self._tools_of(item, where, found)
-        self._agents.append(define_agent(cls, mark, tuple(found.values()), self._mistakes, self._wrong_model))
+        self._agents.append(
+            define_agent(cls, mark, tuple(found.values()), self._mistakes, self._wishes, self._wrong_model)
+        )
 
     def _tools_of(self, item: Any, where: str, found: dict[int, ToolDefinition]) -> None:
         for callee in self._resolve(item, where):
@@ -224,7 +321,7 @@ class _Builder:
             mark = get_mark(callee.function, ToolMark)
             assert mark is not None
             self._kept += [inner, bound_to]
-            self._tools[key] = define_tool(callee, mark, self._mistakes)
+            self._tools[key] = define_tool(callee, mark, self._mistakes, self._wishes)
         return self._tools[key]
 
     def _by_name(self, definitions: Iterable[Any], kind: str, way_out: str) -> dict[str, Any]:

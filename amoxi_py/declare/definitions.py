@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from amoxi_py.declare.context import CallContext, RunContext
+from amoxi_py.declare.ingredient import Ingredient
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.tool_call import Effect
 
+T = TypeVar("T")
 JsonSchema = Mapping[str, Any]
+MayDecide = Callable[..., Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +39,16 @@ Reconciled = Done | NotDone | Unknown
 
 
 class Instances(Protocol):
-    """Gives the one instance of a `@singleton` class (or of anything provided process-wide)."""
+    """Gives what is there once per process, such as the instance of a `@singleton`, and what is there per call."""
 
     def get(self, kind: type[Any]) -> Any:
         """Return the instance."""
+        ...
+
+    async def inject(
+        self, wanted: Iterable[Ingredient], ctx: RunContext, use: Callable[[dict[str, Any]], Awaitable[T]]
+    ) -> T:
+        """Return what `use` does with these things by name; what was made for it alone is closed when it has ended."""
         ...
 
 
@@ -57,6 +66,8 @@ class ToolDefinition:
         retries: Extra tries after a failure; 0 for an unsafe tool.
         expose: Whether MCP and A2A show it.
         approver: `owner`, `role:<name>` or `function`.
+        may_decide: The function of an approver that is one: `(instances, run_in_thread, principal, approval)`.
+        wants: Types that this function has injected.
         where: Module and qualified name, for messages to the developer.
         read_arguments: From a JSON object to Python values by parameter name; raises `ArgumentsInvalid`.
         call: Runs the tool: `(instances, ctx, arguments) -> awaitable of its return value`. A sync tool runs in the
@@ -78,6 +89,8 @@ class ToolDefinition:
     encode_result: Callable[[Any], Any]
     needs_approval: bool | Callable[[Instances, CallContext, dict[str, Any]], Awaitable[bool]] = False
     approver: str = "owner"
+    may_decide: MayDecide | None = None
+    wants: tuple[type[Any], ...] = ()
     allow: Callable[[Principal], bool] | None = None
     expose: bool = True
     timeout: float | None = None
@@ -104,6 +117,7 @@ class AgentDefinition:
         max_turns: The most model replies in one run.
         on_busy: What a second message does to a busy conversation, or None for the setting.
         where: Module and qualified name.
+        readers: The role whose holders may read its runs and conversations besides their owners, or None.
     """
 
     name: str
@@ -117,6 +131,7 @@ class AgentDefinition:
     on_busy: Literal["replace", "queue", "reject"] | None = None
     expose: bool = True
     allow: Callable[[Principal], bool] | None = None
+    readers: str | None = None
 
     def exists_for(self, principal: Principal) -> bool:
         """Whether this principal may know of the agent."""

@@ -6,11 +6,12 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from amoxi_py.declare.annotations import UnresolvedAnnotation, context_types, resolve
+from amoxi_py.declare.annotations import UnresolvedAnnotation, context_types, injected_parameters, resolve
 from amoxi_py.declare.callables import as_async, is_generator
 from amoxi_py.declare.callee import Callee, attribute_of, callee_in_class, owners_of
 from amoxi_py.declare.context import CallContext
 from amoxi_py.declare.definitions import Instances
+from amoxi_py.declare.ingredient import Ingredient, Wishes
 from amoxi_py.declare.marks import LocalNames
 from amoxi_py.declare.mistakes import Mistakes
 from amoxi_py.declare.signature import ToolSignature
@@ -26,9 +27,10 @@ def read_hook(
     names: LocalNames,
     where: str,
     mistakes: Mistakes,
+    wishes: Wishes,
 ) -> Hook | None:
     """Return how the function or method of an option is called, or None when it cannot be (and note why)."""
-    callee = _callee(option, hook, owner, where, mistakes)
+    callee = hook_callee(option, hook, owner, where, mistakes)
     if callee is None:
         return None
     try:
@@ -38,6 +40,9 @@ def read_hook(
         return None
     if is_generator(callee.function):
         mistakes.add(where, f"its `{option}` is a generator; return the answer")
+    injected = injected_parameters(callee.function, declared, names)
+    wishes.add(f"{where}: its `{option}`", injected)
+    declared = [p for p in declared if p.name not in {one.name for one in injected}]
     context = _context(callee.function, declared, tool, names)
     wanted = [p for p in declared if p.name != context and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     takes_all = any(p.kind is p.VAR_KEYWORD for p in declared)
@@ -45,7 +50,7 @@ def read_hook(
     _check_parameters(option, declared, context, known, where, mistakes)
     passed = known if takes_all else known & {parameter.name for parameter in wanted}
     defaults = {p.name for p in wanted if p.default is not p.empty}
-    return _bind(callee, context, passed, _fill(tool, passed - defaults))
+    return _bind(callee, context, passed, _fill(tool, passed - defaults), injected)
 
 
 def _check_parameters(
@@ -71,7 +76,8 @@ def _check_parameters(
             )
 
 
-def _callee(option: str, hook: object, owner: type[Any] | None, where: str, mistakes: Mistakes) -> Callee | None:
+def hook_callee(option: str, hook: object, owner: type[Any] | None, where: str, mistakes: Mistakes) -> Callee | None:
+    """Return the function or the method that an option means, or None when it means none (and note why)."""
     if isinstance(hook, str):
         if owner is None:
             mistakes.add(
@@ -140,13 +146,22 @@ def _fill(tool: ToolSignature, names: frozenset[str]) -> Callable[[], dict[str, 
     return fill
 
 
-def _bind(callee: Callee, context: str | None, passed: frozenset[str], fill: Callable[[], Mapping[str, Any]]) -> Hook:
+def _bind(
+    callee: Callee,
+    context: str | None,
+    passed: frozenset[str],
+    fill: Callable[[], Mapping[str, Any]],
+    injected: tuple[Ingredient, ...],
+) -> Hook:
     run = as_async(callee.function)
 
     async def call(instances: Instances, ctx: CallContext, arguments: dict[str, Any]) -> Any:
         given = {**fill(), **{name: value for name, value in arguments.items() if name in passed}}
         if context is not None:
             given[context] = ctx
-        return await run(ctx, callee.bind(instances), given)
+        bound = callee.bind(instances)
+        if not injected:
+            return await run(ctx, bound, given)
+        return await instances.inject(injected, ctx, lambda things: run(ctx, bound, {**given, **things}))
 
     return call

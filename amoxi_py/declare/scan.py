@@ -37,7 +37,7 @@ def scan_package(
     already = _SCANNING.get()
     if already is not None:
         raise DeclarationError(
-            f"create_app() was called while the modules of {already!r} were being imported; "
+            f"create_app() or install() was called while the modules of {already!r} were being imported; "
             "move the call to a module outside of the package, or behind `if __name__ == '__main__':`"
         )
     mistakes = Mistakes()

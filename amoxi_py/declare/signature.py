@@ -11,9 +11,10 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from amoxi_py.declare.annotations import UnresolvedAnnotation, context_types, resolve
+from amoxi_py.declare.annotations import UnresolvedAnnotation, context_types, injected_kind, resolve
 from amoxi_py.declare.callables import speaks_async
 from amoxi_py.declare.context import SyncToolContext, ToolContext
+from amoxi_py.declare.ingredient import Ingredient
 from amoxi_py.declare.marks import LocalNames
 from amoxi_py.declare.mistakes import Mistakes
 
@@ -44,15 +45,27 @@ class ToolParameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSignature:
-    """The parameters for the model, the names of those that get the context, and the type of what is returned."""
+    """What a function takes and returns.
+
+    Attributes:
+        parameters: Those that a model fills.
+        contexts: The names of those that get the context.
+        injected: Those that are marked with `Inject`.
+        returns: The type of what is returned.
+    """
 
     parameters: tuple[ToolParameter, ...] = ()
     contexts: tuple[str, ...] = ()
+    injected: tuple[Ingredient, ...] = ()
     returns: Any = _EMPTY
 
     def names(self) -> frozenset[str]:
         """The names that a model fills."""
         return frozenset(parameter.name for parameter in self.parameters)
+
+    def given(self) -> frozenset[str]:
+        """The names that no model knows of."""
+        return frozenset((*self.contexts, *(ingredient.name for ingredient in self.injected)))
 
 
 def read_signature(
@@ -73,6 +86,7 @@ def read_signature(
     bound = function.keywords if isinstance(function, functools.partial) else {}
     parameters: list[ToolParameter] = []
     contexts: list[str] = []
+    injected: list[Ingredient] = []
     for parameter in declared:
         if parameter.name in bound:
             continue
@@ -84,12 +98,16 @@ def read_signature(
         if kinds:
             _check_context(kinds, function, at, mistakes)
             contexts.append(parameter.name)
+        elif (kind := injected_kind(hint)) is not None:
+            injected.append(Ingredient(name=parameter.name, kind=kind, optional=parameter.default is not _EMPTY))
         elif not _WIRE_NAME.fullmatch(parameter.name):
             mistakes.add(at, "providers accept names of ASCII letters, digits and `_` only, up to 64; rename it")
         else:
             parameters.append(_parameter(parameter, hint))
     returns = _returns(function, signature, names, where, mistakes)
-    return ToolSignature(parameters=tuple(parameters), contexts=tuple(contexts), returns=returns)
+    return ToolSignature(
+        parameters=tuple(parameters), contexts=tuple(contexts), injected=tuple(injected), returns=returns
+    )
 
 
 def _hint(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
@@ -12,6 +12,7 @@ from amoxi_py.domain.principal import Principal
 
 F = TypeVar("F")
 
+Approver = str | Callable[..., bool | Awaitable[bool]]
 NeedsApproval = bool | Callable[..., Any]
 Reconcile = str | Callable[..., Any]
 
@@ -24,7 +25,7 @@ class ToolMark:
     read_only: bool = False
     idempotent: bool = False
     needs_approval: NeedsApproval = False
-    approver: str | None = None
+    approver: Approver | None = None
     allow: Callable[[Principal], bool] | None = None
     expose: bool = True
     timeout: float | None = None
@@ -43,7 +44,7 @@ def tool(
     read_only: bool = False,
     idempotent: bool = False,
     needs_approval: NeedsApproval = False,
-    approver: str | None = None,
+    approver: Approver | None = None,
     allow: Callable[[Principal], bool] | None = None,
     expose: bool = True,
     timeout: float | None = None,
@@ -62,7 +63,9 @@ def tool(function: Any = None, /, **options: Any) -> Any:
             - `idempotent`: repeating or overlapping calls with one `call_id` is safe. A tool that is neither is never
               run twice.
             - `needs_approval`: True, or `(ctx, **arguments) -> bool`, asked once per call.
-            - `approver`: who decides; default the run's own principal, or `"role:<name>"`.
+            - `approver`: who decides; default the run's own principal, or `"role:<name>"`, or a function
+              `(principal, approval) -> bool`, which gets singletons by the types of its other parameters. Only
+              principals of the same tenant as the run's are asked about; a function that fails says no.
             - `allow`: `(principal) -> bool`; for others the tool does not exist.
             - `expose`: False hides it from MCP and A2A.
             - `timeout`: seconds for one try; default none.

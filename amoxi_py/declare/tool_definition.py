@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from amoxi_py.declare.allow import read_allow
+from amoxi_py.declare.approver import read_approver
 from amoxi_py.declare.arguments import read_parameters
 from amoxi_py.declare.callables import as_async, innermost, is_generator, speaks_async
 from amoxi_py.declare.callee import Callee
@@ -16,22 +17,26 @@ from amoxi_py.declare.context import CallContext
 from amoxi_py.declare.definitions import Done, Instances, NotDone, Reconciled, ToolDefinition, Unknown
 from amoxi_py.declare.docstring import read_docstring
 from amoxi_py.declare.hooks import Hook, read_hook
+from amoxi_py.declare.ingredient import Wishes
 from amoxi_py.declare.marks import option_names
 from amoxi_py.declare.mistakes import Mistakes
 from amoxi_py.declare.result import read_result
+from amoxi_py.declare.roles import is_role
 from amoxi_py.declare.signature import ToolSignature, read_signature
 from amoxi_py.declare.step import is_seconds
 from amoxi_py.declare.tool import ToolMark
-from amoxi_py.domain.approval import OWNER
+from amoxi_py.domain.approval import FUNCTION, OWNER
 from amoxi_py.domain.tool_call import Effect
 
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,63}")
-_ROLE = re.compile(r"role:\S(.*\S)?")
 _LOG = logging.getLogger(__name__)
 
 
-def define_tool(callee: Callee, mark: ToolMark, mistakes: Mistakes) -> ToolDefinition:
-    """Return the definition; when mistakes were noted it is not fit for use, but its name is right."""
+def define_tool(callee: Callee, mark: ToolMark, mistakes: Mistakes, wishes: Wishes) -> ToolDefinition:
+    """Return the definition, and add what it is to be given to `wishes`.
+
+    When mistakes were noted it is not fit for use, but its name is right.
+    """
     name = callee.name if mark.name is None else str(mark.name)
     where = f"{callee.module}: tool {name!r}"
     if not _NAME.fullmatch(name):
@@ -41,12 +46,17 @@ def define_tool(callee: Callee, mark: ToolMark, mistakes: Mistakes) -> ToolDefin
     if is_generator(callee.function):
         mistakes.add(where, "it is a generator, but a tool has one result; return a list, or call `ctx.progress(...)`")
     signature = read_signature(callee.function, mark.names, where, mistakes, method=callee.owner is not None)
+    wishes.add(where, signature.injected)
     texts = read_docstring(_docstring(callee.function))
     arguments = read_parameters(signature.parameters, texts.parameters, where, mistakes)
-    _warn(where, texts.warnings, set(texts.parameters) - signature.names() - set(signature.contexts))
+    _warn(where, texts.warnings, set(texts.parameters) - signature.names() - signature.given())
     result = read_result(signature.returns, where, mistakes)
     mistakes.add_options(where, "tool", mark.unknown, option_names(ToolMark))
     effect = _effect(mark, where, mistakes)
+    approver = _approver(mark, where, mistakes)
+    may_decide = None
+    if approver == FUNCTION:
+        may_decide = read_approver(mark.approver, callee.owner, mark.names, where, mistakes)
     _check_options(mark, effect, where, mistakes)
     return ToolDefinition(
         name=name,
@@ -58,13 +68,15 @@ def define_tool(callee: Callee, mark: ToolMark, mistakes: Mistakes) -> ToolDefin
         read_arguments=arguments.read,
         call=_caller(callee, signature),
         encode_result=result.encode,
-        needs_approval=_needs_approval(mark, callee, signature, where, mistakes),
-        approver=_approver(mark, where, mistakes),
+        needs_approval=_needs_approval(mark, callee, signature, where, mistakes, wishes),
+        approver=approver,
+        may_decide=None if may_decide is None else may_decide.ask,
+        wants=() if may_decide is None else may_decide.types(),
         allow=read_allow(mark.allow, where, mistakes),
         expose=mark.expose,
         timeout=mark.timeout,
         retries=mark.retries,
-        reconcile=_reconcile(mark, effect, callee, signature, where, mistakes),
+        reconcile=_reconcile(mark, effect, callee, signature, where, mistakes, wishes),
         sync=not speaks_async(callee.function),
     )
 
@@ -119,24 +131,28 @@ def _approver(mark: ToolMark, where: str, mistakes: Mistakes) -> str:
     approver: object = mark.approver
     if approver is None or approver == OWNER:
         return OWNER
-    if isinstance(approver, str) and _ROLE.fullmatch(approver):
+    if isinstance(approver, str) and is_role(approver):
         return approver
     if callable(approver):
-        mistakes.add(where, '`approver`: a function that decides is not in this version; use "role:<name>"')
-        return OWNER
-    mistakes.add(where, f'`approver={approver!r}` must be "role:<name>"; without it, the one who asks decides')
+        return FUNCTION
+    mistakes.add(
+        where,
+        f'`approver={approver!r}` must be "role:<name>" or a function `(principal, approval) -> bool`; '
+        "without it, the one who asks decides",
+    )
     return OWNER
 
 
 def _needs_approval(
-    mark: ToolMark, callee: Callee, signature: ToolSignature, where: str, mistakes: Mistakes
+    mark: ToolMark, callee: Callee, signature: ToolSignature, where: str, mistakes: Mistakes, wishes: Wishes
 ) -> bool | Hook:
     if isinstance(mark.needs_approval, bool):
         return mark.needs_approval
     if not callable(mark.needs_approval):
         mistakes.add(where, f"`needs_approval={mark.needs_approval!r}` must be True, False or a function")
         return True
-    hook = read_hook("needs_approval", mark.needs_approval, callee.owner, signature, mark.names, where, mistakes)
+    option, names = mark.needs_approval, mark.names
+    hook = read_hook("needs_approval", option, callee.owner, signature, names, where, mistakes, wishes)
     if hook is None:
         return True
 
@@ -147,14 +163,21 @@ def _needs_approval(
 
 
 def _reconcile(
-    mark: ToolMark, effect: Effect, callee: Callee, signature: ToolSignature, where: str, mistakes: Mistakes
+    mark: ToolMark,
+    effect: Effect,
+    callee: Callee,
+    signature: ToolSignature,
+    where: str,
+    mistakes: Mistakes,
+    wishes: Wishes,
 ) -> Callable[[Instances, CallContext, dict[str, Any]], Awaitable[Reconciled]] | None:
     if mark.reconcile is None:
         return None
     if effect.repeatable:
         kind = "read_only" if effect is Effect.READ_ONLY else "idempotent"
         mistakes.add(where, f"`reconcile` would never be asked, because a tool that is `{kind}` runs again; remove one")
-    hook = read_hook("reconcile", mark.reconcile, callee.owner, signature, mark.names, where, mistakes)
+    option, names = mark.reconcile, mark.names
+    hook = read_hook("reconcile", option, callee.owner, signature, names, where, mistakes, wishes)
     if hook is None:
         return None
 
@@ -176,4 +199,11 @@ def _caller(
         given = {**arguments, **dict.fromkeys(signature.contexts, ctx)}
         return await run(ctx, callee.bind(instances), given)
 
-    return call
+    injected = signature.injected
+    if not injected:
+        return call
+
+    async def call_with_things(instances: Instances, ctx: CallContext, arguments: dict[str, Any]) -> Any:
+        return await instances.inject(injected, ctx, lambda things: call(instances, ctx, {**arguments, **things}))
+
+    return call_with_things

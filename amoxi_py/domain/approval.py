@@ -6,8 +6,11 @@ from typing import Literal
 
 from msgspec import Struct
 
+from amoxi_py.domain.principal import Principal
+
 Decision = Literal["approve", "decline", "expire"]
 OWNER = "owner"
+FUNCTION = "function"
 
 
 class Approval(Struct, frozen=True, kw_only=True):
@@ -27,3 +30,16 @@ class Approval(Struct, frozen=True, kw_only=True):
     def expired(self, now: float) -> bool:
         """Whether nobody decided in time."""
         return self.decision is None and self.expires_at is not None and self.expires_at <= now
+
+
+def may_decide(approval: Approval, principal: Principal, requested_by: Principal, *, allowed: bool) -> bool:
+    """Whether a principal may decide about a call; `allowed` is what a function said that is the approver.
+
+    Roles and functions count within the tenant of who asked.
+    """
+    if approval.approver == OWNER:
+        return principal.owner_key == requested_by.owner_key
+    if principal.tenant != requested_by.tenant:
+        return False
+    kind, _, role = approval.approver.partition(":")
+    return role in principal.roles if kind == "role" else allowed

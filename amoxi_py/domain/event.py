@@ -148,6 +148,9 @@ def call_json(call: ToolCall, *, as_new: bool = False) -> dict[str, Any]:
     }
     if not as_new and call.approval is not None and call.approval.arguments is not None:
         told["edited_arguments"] = decode_json(call.approval.arguments)
+    if not as_new and call.approval is not None and call.approval.decision is not None:
+        approval = call.approval
+        told["approval"] = {"decision": approval.decision, "by": approval.by, "reason": approval.reason}
     return told
 
 

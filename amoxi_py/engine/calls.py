@@ -20,6 +20,7 @@ from amoxi_py.domain.settle import HALF_DONE_TEXT, UNKNOWN_TEXT
 from amoxi_py.domain.tool_call import CallStatus, Effect, StepRecord, ToolCall
 from amoxi_py.engine.context import AgentContext, CallToolContext, Interrupted, SyncCallContext
 from amoxi_py.engine.exits import cancelled_from_outside
+from amoxi_py.engine.files import CallFiles, Files, FilesOfCall, FilesToRead
 from amoxi_py.engine.journal import Journal
 from amoxi_py.engine.lease import LeaseKeeper
 from amoxi_py.engine.progress import ProgressLines
@@ -40,7 +41,7 @@ EXPIRED_TEXT = "Nobody decided in time, so this action was not done."
 
 
 class CallHost(Struct, frozen=True, kw_only=True):
-    """What the calls of one run share."""
+    """What the calls of one run share; `saved` is told the ids of files that they save."""
 
     run: AgentContext
     instances: Instances
@@ -48,6 +49,8 @@ class CallHost(Struct, frozen=True, kw_only=True):
     keeper: LeaseKeeper
     max_result: int
     lingering: set[asyncio.Future[Any]]
+    files: Files
+    saved: Callable[[str], None]
 
 
 class _Returned(Struct, frozen=True):
@@ -212,7 +215,9 @@ class CallExecution:
         if reconcile is None:
             return CallStatus.UNKNOWN, UNKNOWN_TEXT
         ended = over is None or await over()
-        context = self._new_context(tool, Steps.refusing("reconcile"))
+        where = "reconcile"
+        files = FilesToRead(files=self._host.files, principal=self._host.run.principal, where=where)
+        context = self._new_context(tool, Steps.refusing(where), files)
         start = lambda: reconcile(self._host.instances, context[1], arguments)  # noqa: E731 - a def says no more
         outcome = await self._guard(context, start, tool.timeout or _LOOKING)
         found = outcome.value if isinstance(outcome, _Returned) else None
@@ -227,7 +232,7 @@ class CallExecution:
 
     async def _attempt(self, tool: ToolDefinition, arguments: dict[str, Any]) -> _Outcome:
         await self._prove()
-        context = self._new_context(tool, self._steps())
+        context = self._new_context(tool, self._steps(), self._files())
         return await self._guard(context, lambda: tool.call(self._host.instances, context[1], arguments), tool.timeout)
 
     async def _prove(self) -> None:
@@ -238,13 +243,25 @@ class CallExecution:
     def _steps(self) -> Steps:
         return Steps(records=self._records.values(), record=self._record_step, prove=self._prove)
 
-    def _new_context(self, tool: ToolDefinition, steps: Steps) -> tuple[CallToolContext, CallContext]:
+    def _files(self) -> FilesOfCall:
+        return FilesOfCall(
+            files=self._host.files,
+            principal=self._host.run.principal,
+            where="the tool",
+            call_id=self._call.id,
+            lease=self._host.journal.lease,
+            prove=self._prove,
+            saved=self._host.saved,
+        )
+
+    def _new_context(self, tool: ToolDefinition, steps: Steps, files: CallFiles) -> tuple[CallToolContext, CallContext]:
         context = CallToolContext(
             run=self._host.run,
             call_id=self._call.id,
             attempt=max(self._call.tries, 1),
             steps=steps,
             progress=self._progress.add,
+            files=files,
         )
         self._context = context
         return context, SyncCallContext(context) if tool.sync else context

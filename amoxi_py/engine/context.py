@@ -9,18 +9,29 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import io
 import queue
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError
 from concurrent.futures import Future as ThreadFuture
 from typing import Any, TypeVar
 
-from amoxi_py.declare.context import RunContext, SyncToolContext, ToolContext
+from amoxi_py.declare.context import (
+    FileData,
+    OpenFile,
+    RunContext,
+    SyncFileData,
+    SyncOpenFile,
+    SyncToolContext,
+    ToolContext,
+)
+from amoxi_py.domain.file import File
 from amoxi_py.domain.principal import Principal
+from amoxi_py.engine.files import PIECE, CallFiles, FileHost, PrincipalsFile, check_name, parts_of
 from amoxi_py.engine.steps import StepHost, Steps
 from amoxi_py.engine.threads import ThreadPool, as_job
-from amoxi_py.errors import LeaseLost
+from amoxi_py.errors import InvalidRequest, LeaseLost, NotFound, ToolError
 
 T = TypeVar("T")
 _LINES = 20
@@ -51,10 +62,15 @@ class AgentContext(RunContext):
         self.attempt = attempt
         self._threads = threads
         self._lingering = lingering
+        self._stopped: set[asyncio.Future[Any]] = set()
 
     def run_in_thread(self, function: Callable[[], T], /) -> Awaitable[T]:
         """Run a sync function in the pool; the declared layer calls it."""
-        return self._threads.run(function, self._lingering)
+        return self._threads.run(function, self._lingering, self._stopped)
+
+    async def threads_end(self) -> None:
+        """Return when no function goes on in a thread after the waiting for it was cancelled."""
+        await _all_done(self._stopped)
 
     def run_for_call(self, function: Callable[[], T], stopped: set[asyncio.Future[Any]]) -> Awaitable[T]:
         """Do the same for a tool; what goes on after it was told to stop is in `stopped` as well."""
@@ -92,7 +108,14 @@ class CallToolContext(ToolContext):
     """
 
     def __init__(
-        self, *, run: AgentContext, call_id: str, attempt: int, steps: Steps, progress: Callable[[str], None]
+        self,
+        *,
+        run: AgentContext,
+        call_id: str,
+        attempt: int,
+        steps: Steps,
+        progress: Callable[[str], None],
+        files: CallFiles,
     ) -> None:
         self.run_id = run.run_id
         self.conversation_id = run.conversation_id
@@ -106,11 +129,17 @@ class CallToolContext(ToolContext):
         self.stopped: set[asyncio.Future[Any]] = set()
         self.steps_of_thread: set[ThreadFuture[Any]] = set()
         self.steps = steps
+        self.files = files
+        self._saved: set[str] = set()
         self._progress = progress
 
     def run_in_thread(self, function: Callable[[], T], /) -> Awaitable[T]:
         """Run a sync function in the pool; the declared layer calls it."""
         return self._run.run_for_call(function, self.stopped)
+
+    async def threads_end(self) -> None:
+        """Return when no code of the tool goes on in a thread after it was told to stop."""
+        await _all_done(self.stopped)
 
     async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return await self.run_step(name, fn, functools.partial(fn, *args, **kwargs), self)
@@ -125,6 +154,41 @@ class CallToolContext(ToolContext):
             raise Interrupted from None
         self.raise_if_closed()
         return outcome
+
+    async def save_file(self, name: str, data: FileData, *, media_type: str | None = None) -> File:
+        return await self.save_data(name, data, media_type, self)
+
+    async def save_data(self, name: str, data: FileData, media_type: str | None, host: FileHost) -> File:
+        """Store a file; a lost lease ends the tool like every other interruption."""
+        self.raise_if_closed()
+        stored_as = check_name(name)
+        if stored_as in self._saved:
+            raise ValueError(f"the file name {stored_as!r} was used before in this call; give each file its own")
+        self._saved.add(stored_as)
+        try:
+            file = await self.files.save(stored_as, media_type, parts_of(data, host))
+        except LeaseLost:
+            self.close()
+            raise Interrupted from None
+        except InvalidRequest as error:
+            self._saved.discard(stored_as)
+            raise ToolError(str(error)) from None
+        except BaseException:
+            self._saved.discard(stored_as)
+            raise
+        self.raise_if_closed()
+        return file
+
+    async def open_file(self, id: str) -> OpenFile:
+        return PrincipalsFile(self.files, await self.find_file(id), self.raise_if_closed)
+
+    async def find_file(self, id: str) -> File:
+        """Return what is known of a file; a model that names a wrong one is told so."""
+        self.raise_if_closed()
+        try:
+            return await self.files.find(id)
+        except NotFound:
+            raise ToolError(f"There is no file {id!r}.") from None
 
     def progress(self, text: str) -> None:
         if not self.closed:
@@ -163,11 +227,35 @@ class SyncCallContext(SyncToolContext):
         """Run a sync function in the pool; the declared layer calls it."""
         return self._inner.run_in_thread(function)
 
+    async def threads_end(self) -> None:
+        """Return when the tool does not go on in its thread after it was told to stop."""
+        await self._inner.threads_end()
+
     def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         self._inner.raise_if_closed()
         bound = functools.partial(contextvars.copy_context().run, functools.partial(fn, *args, **kwargs))
         host = _ToolThread(self._inner)
-        outcome = asyncio.run_coroutine_threadsafe(self._inner.run_step(name, fn, bound, host), self._loop)
+        return self._serve(host, self._inner.run_step(name, fn, bound, host))
+
+    def save_file(self, name: str, data: SyncFileData, *, media_type: str | None = None) -> File:
+        self._inner.raise_if_closed()
+        host = _ToolThread(self._inner)
+        file: File = self._serve(host, self._inner.save_data(name, data, media_type, host))
+        return file
+
+    def open_file(self, id: str) -> SyncOpenFile:
+        self._inner.raise_if_closed()
+        file: File = self._serve(_ToolThread(self._inner), self._inner.find_file(id))
+        return SyncOpenFile(file, _Bytes(file, self._read_file), PIECE)
+
+    def _read_file(self, file: File, start: int, length: int) -> bytes:
+        self._inner.raise_if_closed()
+        piece: bytes = self._serve(_ToolThread(self._inner), self._inner.files.read(file, start, length))
+        return piece
+
+    def _serve(self, host: _ToolThread, work: Coroutine[Any, Any, Any]) -> Any:
+        """Do work on the event loop while this thread waits, and runs what the work wants to have run in it."""
+        outcome = asyncio.run_coroutine_threadsafe(work, self._loop)
         self._inner.steps_of_thread.add(outcome)
         outcome.add_done_callback(self._inner.steps_of_thread.discard)
         outcome.add_done_callback(host.end)
@@ -187,6 +275,33 @@ class SyncCallContext(SyncToolContext):
         self._telling = False
         while self._lines:
             self._inner.progress(self._lines.popleft())
+
+
+class _Bytes(io.RawIOBase):
+    """The bytes of a file, for Python's own buffered reader."""
+
+    def __init__(self, file: File, read: Callable[[File, int, int], bytes]) -> None:
+        self._file = file
+        self._read = read
+        self._place = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._file.size}[whence]
+        self._place = max(begin + offset, 0)
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        length = min(len(buffer), self._file.size - self._place)
+        piece = self._read(self._file, self._place, length) if length > 0 else b""
+        buffer[: len(piece)] = piece
+        self._place += len(piece)
+        return len(piece)
 
 
 class _ToolThread:
@@ -214,3 +329,8 @@ class _ToolThread:
     def end(self, _step: object) -> None:
         """Let the tool's thread go on."""
         self._jobs.put(None)
+
+
+async def _all_done(running: set[asyncio.Future[Any]]) -> None:
+    while running:
+        await asyncio.wait(tuple(running))

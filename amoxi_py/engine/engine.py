@@ -4,39 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from functools import partial
 from typing import Literal
 
 from msgspec.structs import replace
 
 from amoxi_py.declare.definitions import AgentDefinition, Catalog, Instances
+from amoxi_py.declare.handler_definition import HandlerDefinition
 from amoxi_py.domain.approval import Approval
-from amoxi_py.domain.encoding import clean_json, clean_text, encode_json
+from amoxi_py.domain.encoding import clean_text, encode_json
 from amoxi_py.domain.ids import new_id, parse_call_id
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Run
-from amoxi_py.engine.calls import read_arguments
+from amoxi_py.engine.approvers import Approvers
 from amoxi_py.engine.execution import Models, Parts
 from amoxi_py.engine.exits import contain_exits
+from amoxi_py.engine.files import Files
+from amoxi_py.engine.handlers import EventHandlers
 from amoxi_py.engine.hub import Hub
 from amoxi_py.engine.settings import EngineSettings
 from amoxi_py.engine.streams import EventStream
 from amoxi_py.engine.threads import ThreadPool
 from amoxi_py.engine.worker import Worker
-from amoxi_py.errors import ArgumentsInvalid, Conflict, InvalidRequest, NotFound, StoreUnavailable
+from amoxi_py.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
 from amoxi_py.ports.clock import Clock, SystemClock
-from amoxi_py.ports.store import (
-    CallView,
-    Conversation,
-    ConversationPage,
-    OnBusy,
-    Page,
-    Store,
-    Submission,
-    Submitted,
-    Verdict,
-)
+from amoxi_py.ports.store import OnBusy, Store, Submission, Submitted, Verdict
+from amoxi_py.ports.views import CallView, Conversation, ConversationPage, Page
 
 log = logging.getLogger("amoxi_py.engine")
 
@@ -55,17 +50,22 @@ class Engine:
         models: Models,
         settings: EngineSettings | None = None,
         clock: Clock | None = None,
+        handlers: Sequence[HandlerDefinition] = (),
     ) -> None:
         self.catalog = catalog
         self.settings = settings or EngineSettings()
+        self.files = Files(store=store, max_size=self.settings.max_file)
         self._store = store
         self._hub = Hub()
         self._clock = clock or SystemClock()
         self._instances = instances
         self._models = models
         self._worker: Worker | None = None
+        self._declared_handlers = tuple(handlers) if self.settings.executes == "all" else ()
+        self._handlers: EventHandlers | None = None
         self._findings: set[asyncio.Task[None]] = set()
         self._open = False
+        self._approvers = Approvers(catalog, instances)
 
     async def start(self) -> None:
         """Open the store (it migrates when needed), and begin to execute runs.
@@ -76,6 +76,8 @@ class Engine:
         """
         await self._store.open(self._hub.publish, self._hub.miss)
         self._open = True
+        if self._declared_handlers:  # before anything can happen here that they are for
+            await self._store.claim_handlers([handler.name for handler in self._declared_handlers], None)
         if not self.settings.worker:
             return
         at_once = self.settings.models_at_once
@@ -91,8 +93,11 @@ class Engine:
             model_places=asyncio.Semaphore(at_once) if at_once else None,
         )
         contain_exits(asyncio.get_running_loop())
-        self._worker = Worker(parts)
-        await self._worker.start()
+        self._worker = worker = Worker(parts)
+        await worker.start()
+        if self._declared_handlers:
+            self._handlers = EventHandlers(parts, self._declared_handlers, lambda: worker.keeper)
+            self._handlers.start()
 
     async def stop_working(self, grace: float, *, hurry: bool = False) -> None:
         """Claim nothing more, let runs end within `grace` seconds, and hand over the rest; serving goes on.
@@ -100,8 +105,10 @@ class Engine:
         In a hurry only what cannot be cut off without a cost gets the grace.
         """
         worker, self._worker = self._worker, None
+        handlers, self._handlers = self._handlers, None
+        leaving = None if handlers is None else asyncio.get_running_loop().create_task(handlers.stop(grace))
         if worker is not None:
-            await worker.stop(grace, hurry=hurry)
+            await worker.stop(grace, hurry=hurry, meanwhile=leaving)
 
     async def stop(self, grace: float = 0.0) -> None:
         """Stop working, then close the store."""
@@ -143,17 +150,18 @@ class Engine:
             principal: Who asks; the run belongs to it.
             conversation_id: An earlier conversation of the same principal with the same agent.
             idempotency_key: The same key with the same request gives the same run, for 24 hours.
-            files: Ids of files.
+            files: Ids of files of the same principal.
             digest: Of the request's content; made from the arguments when it is left out.
             on_busy: What the message does to a busy conversation, instead of what the agent or the settings say.
 
         Raises:
-            NotFound: no such agent, or no such conversation of this principal.
+            NotFound: no such agent, or no such conversation or file of this principal.
             Conflict: the key was used for another request, or the conversation is busy and the agent refuses.
             InvalidRequest: the message is empty or too long.
         """
         definition = self._agent(agent, principal)
-        self._check_text(text)
+        files = tuple(dict.fromkeys(files))
+        self._check_text(text, files)
         _check_storable("conversation_id", conversation_id)
         _check_storable("idempotency_key", idempotency_key)
         submission = Submission(
@@ -259,7 +267,7 @@ class Engine:
             ended = self._hub.end_of(run_id)
             try:
                 if here is not None:
-                    await asyncio.wait((ended,), timeout=timeout)
+                    await here.wait_for(ended, timeout)
                     known, here = await here.outcome(), None
                     if known is not None:
                         return known
@@ -273,7 +281,7 @@ class Engine:
 
     async def get_run(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
         """Return the principal's run; raise `NotFound`."""
-        return await self._store.get_run(run_id, principal, agent)
+        return await self._store.get_run(run_id, principal, agent, readable=self.readable(principal))
 
     async def list_runs(
         self, principal: Principal, agent: str | None = None, *, limit: int = 50, cursor: str | None = None
@@ -318,25 +326,43 @@ class Engine:
         place = parse_call_id(call_id)
         if place is None or (run_id is not None and place[0] != run_id):
             raise NotFound("approval", call_id)
-        view = await self._store.get_call(call_id, owner or principal)
+        try:
+            view = await self._store.get_call(call_id, owner or principal)
+        except NotFound:  # in the same words as for a call that needs no approval
+            raise NotFound("approval", call_id) from None
         if (agent is not None and view.agent != agent) or view.call.approval is None:
             raise NotFound("approval", call_id)
-        edited = None
-        if arguments is not None:
-            edited = encode_json(self._check_edited(view, decision, arguments))
+        allowed = owner is None and await self._approvers.allow(view, principal)
         verdict = Verdict(
             call_id=call_id,
             run_id=place[0],
             principal=principal,
             decision=decision,
             reason=clean_text(reason) if reason else None,
-            arguments=edited,
+            arguments=None if arguments is None else self._approvers.edited(view, decision, arguments),
+            allowed=allowed,
             operator=owner is not None,
         )
         approval, view = await self._store.decide(verdict)
         decided, by = approval.decision, approval.by
         log.info("run %s, call %s, tool %r: %s by %s", view.run_id, view.call.id, view.call.tool, decided, by)
         return approval, view
+
+    async def list_approvals(
+        self, principal: Principal, *, limit: int = 50, cursor: str | None = None
+    ) -> Page[CallView]:
+        """Return the open approvals that a principal may decide, over all agents, those of the oldest run first.
+
+        Functions that are approvers are asked about each of theirs on the page. So a page may hold fewer than `limit`,
+        even none, and still have a cursor: only a page without one is the last.
+
+        Raises:
+            InvalidRequest: the cursor is none.
+        """
+        page = await self._store.list_approvals(
+            principal, self._clock.now(), functions=self._approvers.functions, limit=limit, cursor=cursor
+        )
+        return Page(items=await self._approvers.of(page.items, principal), next_cursor=page.next_cursor)
 
     async def list_conversations(
         self, principal: Principal, agent: str | None = None, *, limit: int = 50, cursor: str | None = None
@@ -354,7 +380,10 @@ class Engine:
         cursor: str | None = None,
     ) -> ConversationPage:
         """Return a conversation with its newest messages; raise `NotFound`."""
-        return await self._store.read_conversation(conversation_id, principal, agent, limit=limit, cursor=cursor)
+        readable = self.readable(principal)
+        return await self._store.read_conversation(
+            conversation_id, principal, agent, limit=limit, cursor=cursor, readable=readable
+        )
 
     async def erase(self, conversation_id: str, principal: Principal, agent: str | None = None) -> None:
         """Cancel what runs in a conversation and delete it, and end the streams of it here; raise `NotFound`."""
@@ -370,8 +399,17 @@ class Engine:
         after: int | None = None,
     ) -> EventStream:
         """Return the events of a run or of a conversation after a number of its log; raise `NotFound`."""
-        position = await self._store.find_log(principal, run_id=run_id, conversation_id=conversation_id, agent=agent)
+        readable = self.readable(principal)
+        position = await self._store.find_log(
+            principal, run_id=run_id, conversation_id=conversation_id, agent=agent, readable=readable
+        )
         return EventStream(self._store, self._hub, position, after)
+
+    def readable(self, principal: Principal) -> tuple[str, ...]:
+        """Return the agents of which a principal may read what others of its tenant own."""
+        if not principal.roles:
+            return ()
+        return tuple(agent.name for agent in self.agents(principal) if agent.readers in principal.roles)
 
     def _agent(self, name: str, principal: Principal) -> AgentDefinition:
         agent = self.catalog.agents.get(name)
@@ -382,28 +420,12 @@ class Engine:
     def _on_busy(self, agent: AgentDefinition) -> OnBusy:
         return agent.on_busy or self.settings.on_busy
 
-    def _check_text(self, text: str) -> None:
-        if not text.strip():
+    def _check_text(self, text: str, files: tuple[str, ...]) -> None:
+        if not text.strip() and not files:
             raise InvalidRequest("the message is empty", code="message_empty")
         if len(text) > self.settings.max_message:
             message = f"the message has {len(text)} characters; the limit is {self.settings.max_message}"
             raise InvalidRequest(message, code="message_too_long")
-
-    def _check_edited(self, view: CallView, decision: str, arguments: dict[str, object]) -> dict[str, object]:
-        if decision != "approve":
-            raise InvalidRequest("edited arguments only go with an approval", code="arguments_with_decline")
-        agent = self.catalog.agents.get(view.agent)
-        tool = agent.tool(view.call.tool) if agent is not None else None
-        if tool is None:
-            raise InvalidRequest(f"the tool {view.call.tool!r} does not exist any more", code="tool_unknown")
-        cleaned: dict[str, object] = clean_json(arguments)
-        try:
-            read_arguments(tool, cleaned)
-        except ArgumentsInvalid as error:
-            errors = tuple({"field": f"arguments.{field}", "message": reason} for field, reason in error.errors)
-            message = f"the edited arguments do not fit {tool.name!r}"
-            raise InvalidRequest(message, code="arguments_invalid", errors=errors) from None
-        return cleaned
 
 
 def _take_on(worker: Worker, submitted: Submitted, history: tuple[Message, ...] | None = None) -> None:

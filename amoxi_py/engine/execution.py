@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -27,6 +28,7 @@ from amoxi_py.engine.context import AgentContext
 from amoxi_py.engine.deltas import Deltas
 from amoxi_py.engine.endings import discarding, end_event, ended_run, settle_open
 from amoxi_py.engine.exits import belongs_to_run, cancelled_from_outside
+from amoxi_py.engine.files import Files
 from amoxi_py.engine.hub import Hub
 from amoxi_py.engine.journal import Journal
 from amoxi_py.engine.lease import LeaseKeeper
@@ -107,6 +109,8 @@ class RunExecution:
         self._model_failures = rows.model_failures
         self._crashes = rows.crashes
         self._journal = Journal(parts.store, rows.lease)
+        self._files = Files(store=parts.store, max_size=parts.settings.max_file)
+        self._saved: list[str] | None = [] if rows.attempt == 1 and len(rows.messages) == 1 else None
         self._batch: CallBatch | None = None
         self._fresh: frozenset[tuple[int, int]] = frozenset()
         self._context = AgentContext(
@@ -164,7 +168,12 @@ class RunExecution:
 
     def is_of(self, principal: Principal, agent: str | None) -> bool:
         """Whether this principal owns the run (of this agent, when given)."""
-        return self._rows.principal.id == principal.id and agent in (None, self._rows.agent)
+        return self._rows.principal.owner_key == principal.owner_key and agent in (None, self._rows.agent)
+
+    async def wait_for(self, told: asyncio.Future[None], timeout: float) -> None:
+        """Return when a future is done, or when nothing of the run is left here: its end may have been told before."""
+        leaving = () if self._task is None else (self._task,)
+        await asyncio.wait((told, *leaving), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
 
     async def outcome(self) -> Run | None:
         """Return what the run came to when it came to its end here, else None; for who was told that it has ended."""
@@ -233,6 +242,7 @@ class RunExecution:
             max_result=settings.max_result,
             now=clock.now,
             expire_after=settings.approvals_expire_after,
+            files=self._files,
             values={},
         )
         host = CallHost(
@@ -242,6 +252,8 @@ class RunExecution:
             keeper=self._keeper,
             max_result=settings.max_result,
             lingering=self.lingering,
+            files=self._files,
+            saved=self._note_saved,
         )
         calls = BatchHost(
             calls=host,
@@ -267,6 +279,9 @@ class RunExecution:
         except ModelFailed as error:
             return await self._model_failed(error, message_id if deltas.stored else None)
         message = await play.reader.read(reply, turn, message_id)
+        files = await self._files_to_show()
+        if files:
+            message = replace(message, files=files)
         self._usage = self._usage + replace(reply.usage, requests=1)
         ended = not message.calls
         change = self._journal.change(
@@ -291,9 +306,10 @@ class RunExecution:
         agent = play.agent
         if self._history is None:
             self._history = await self._journal.persist(lambda: self._parts.store.history(self.lease))
+        untold = self._messages[self._told_up_to :]  # settled: the same at every turn
         if not self._told:
-            self._told.extend(model_messages(self._history))
-        self._told.extend(model_messages(self._messages[self._told_up_to :]))  # settled: the same at every turn
+            self._told.extend(await self._for_model(self._history))
+        self._told.extend(await self._for_model(untold))
         self._told_up_to = len(self._messages)
         if self._instructions is None:
             self._instructions = await self._ask_instructions(agent)
@@ -308,6 +324,27 @@ class RunExecution:
             return await ask(model, request, deltas)
         async with self._parts.model_places:
             return await ask(model, request, deltas)
+
+    async def _for_model(self, messages: Sequence[Message]) -> tuple[ModelMessage, ...]:
+        brought = [file_id for message in messages if message.role == "user" for file_id in message.files]
+        if not brought:
+            return model_messages(messages)
+        principal = self._context.principal
+        found = await self._journal.persist(lambda: self._parts.store.find_files(brought, principal))
+        return model_messages(messages, {file.id: file for file in found})
+
+    def _note_saved(self, file_id: str) -> None:
+        if self._saved is not None and file_id not in self._saved:
+            self._saved.append(file_id)
+
+    async def _files_to_show(self) -> tuple[str, ...]:
+        """Return the files that tools have saved since the last reply that showed some."""
+        if self._saved is None:
+            self._saved = list(await self._journal.persist(lambda: self._parts.store.files_of_run(self.lease)))
+        if not self._saved:
+            return ()
+        shown = {file_id for message in self._messages if message.turn > 0 for file_id in message.files}
+        return tuple(file_id for file_id in self._saved if file_id not in shown)
 
     async def _ask_instructions(self, agent: AgentDefinition) -> str:
         if isinstance(agent.instructions, str):

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from amoxi_py.domain.event import Event, EventType
-from amoxi_py.ports.store import event_size
+from amoxi_py.ports.views import event_size
 
 _BUFFERED = 1000
 _BUFFERED_SIZE = 512 * 1024  # of text: the results of a reply's eight calls at once, each as large as can be
@@ -19,6 +19,9 @@ _HEARD_LATE = frozenset({EventType.RUN_CANCELLED, EventType.APPROVAL_DECIDED})
 
 Watcher = Callable[[Event | None], None]
 """Hears the events of a run; None says that some may have been missed."""
+
+Listener = Callable[[Sequence[Event] | None], None]
+"""Hears the events of all runs; None says that some may have been missed."""
 
 
 class Follower:
@@ -78,6 +81,7 @@ class Hub:
 
     def __init__(self) -> None:
         self.on_due: Callable[[], None] = _nobody
+        self.listeners: list[Listener] = []
         self._followers: dict[int, list[Follower]] = {}
         self._watchers: dict[int, Watcher] = {}
         self._ends: dict[str, list[asyncio.Future[None]]] = {}
@@ -87,6 +91,8 @@ class Hub:
     def publish(self, events: Sequence[Event]) -> None:
         """Hand committed events, in the order of their logs, to whom they concern."""
         due = False
+        for listener in self.listeners:
+            listener(events)
         for event in events:
             for follower in self._followers.get(event.conversation, ()):
                 follower.push(event)
@@ -110,6 +116,8 @@ class Hub:
                 follower.overflow()
         for watcher in tuple(self._watchers.values()):
             watcher(None)
+        for listener in self.listeners:
+            listener(None)
         ends, self._ends = self._ends, {}
         for waiter in [waiter for waiters in ends.values() for waiter in waiters]:
             if not waiter.done():

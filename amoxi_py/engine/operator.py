@@ -21,7 +21,7 @@ from amoxi_py.engine.streams import EventStream, read_pages
 from amoxi_py.errors import NotFound
 from amoxi_py.ports.clock import Clock, SystemClock
 from amoxi_py.ports.operator_store import OperatorStore, RunFilter
-from amoxi_py.ports.store import CallView, Page
+from amoxi_py.ports.views import CallView, Page
 
 
 class Operator:

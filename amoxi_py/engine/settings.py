@@ -29,8 +29,10 @@ class EngineSettings:
         approvals_expire_after: None for never.
         max_result: The longest result of a tool that a model is given; the rest is cut.
         max_message: The longest message of a person, in characters.
+        max_file: The largest file.
         models_at_once: Requests to models at once in this process; 0 is no limit.
         model_retry: Tries of a model request.
+        handler_retry: Tries of a handler of events.
         poll: How often a worker looks for due runs when nothing tells it to.
     """
 
@@ -45,6 +47,8 @@ class EngineSettings:
     approvals_expire_after: float | None = None
     max_result: int = 64 * 1024
     max_message: int = 200_000
+    max_file: int = 25 * 1024 * 1024
     models_at_once: int = 0
     model_retry: RetryPolicy = field(default_factory=RetryPolicy)
+    handler_retry: RetryPolicy = field(default_factory=lambda: RetryPolicy(tries=10, first=1.0, longest=300.0))
     poll: float = 0.5

@@ -7,7 +7,8 @@ from contextlib import aclosing
 
 from amoxi_py.domain.event import Event
 from amoxi_py.engine.hub import Hub
-from amoxi_py.ports.store import LogPosition, Store
+from amoxi_py.ports.store import Store
+from amoxi_py.ports.views import LogPosition
 
 _PAGE = 500
 _PAGE_SIZE = 256 * 1024

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from amoxi_py.domain.encoding import decode_json, encode_json_unicode
+from amoxi_py.domain.file import File
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.settle import NEVER_STARTED_TEXT
 from amoxi_py.domain.tool_call import ToolCall
 from amoxi_py.ports.chat_model import AssistantMessage, CallRequest, ModelMessage, ToolResult, UserMessage
 
+_NO_FILES: Mapping[str, File] = {}
 FAILED_TEXT = "The tool failed."
 
 
-def model_messages(messages: Iterable[Message]) -> tuple[ModelMessage, ...]:
-    """Return stored messages in the form and the order that every provider accepts."""
+def model_messages(messages: Iterable[Message], files: Mapping[str, File] = _NO_FILES) -> tuple[ModelMessage, ...]:
+    """Return stored messages in the form and the order that every provider accepts.
+
+    `files` are those that people sent with them, by id; what is not there any more is told as deleted.
+    """
     told: list[ModelMessage] = []
     for message in messages:
         if message.role == "user":
-            told.append(UserMessage(text=message.text))
+            notes = tuple(_note(file_id, files.get(file_id)) for file_id in message.files)
+            told.append(UserMessage(text=message.text, notes=notes))
         elif message.calls:
             calls = tuple(CallRequest(id=call.id, name=call.tool, arguments=call.arguments) for call in message.calls)
             told.append(AssistantMessage(text=message.text, calls=calls))
@@ -26,6 +32,12 @@ def model_messages(messages: Iterable[Message]) -> tuple[ModelMessage, ...]:
         elif message.text.strip():
             told.append(AssistantMessage(text=message.text))
     return tuple(told)
+
+
+def _note(file_id: str, file: File | None) -> str:
+    if file is None:
+        return f"[file {file_id}: deleted]"
+    return f"[file {file_id}: {file.name!r}, {file.media_type}, {file.size} bytes]"
 
 
 def _result(call: ToolCall) -> ToolResult:

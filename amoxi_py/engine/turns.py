@@ -20,6 +20,7 @@ from amoxi_py.engine.calls import completed_event, read_arguments, settled_call
 from amoxi_py.engine.context import AgentContext, CallToolContext, SyncCallContext
 from amoxi_py.engine.deltas import Deltas
 from amoxi_py.engine.exits import cancelled_from_outside
+from amoxi_py.engine.files import Files, FilesToRead
 from amoxi_py.engine.steps import Steps, error_text
 from amoxi_py.errors import ArgumentsInvalid, ModelFailed, ValueNotStorable
 from amoxi_py.ports.chat_model import CallRequest, ChatModel, ModelRequest, Reply, TextDelta, ToolSpec
@@ -77,6 +78,7 @@ class ReplyReader(Struct, frozen=True, kw_only=True):
     max_result: int
     now: Callable[[], float]
     expire_after: float | None
+    files: Files
     values: dict[tuple[int, int], dict[str, Any]]
 
     async def read(self, reply: Reply, turn: int, message_id: str) -> Message:
@@ -148,6 +150,7 @@ class ReplyReader(Struct, frozen=True, kw_only=True):
             attempt=1,
             steps=Steps.refusing("needs_approval"),
             progress=lambda _text: None,
+            files=FilesToRead(files=self.files, principal=self.run.principal, where="needs_approval"),
         )
         try:
             ctx = SyncCallContext(context) if tool.sync else context

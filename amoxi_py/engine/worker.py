@@ -85,10 +85,16 @@ class Worker:
         execution = self._by_id.get(run_id)
         return execution if execution is not None and execution.is_of(principal, agent) else None
 
-    async def stop(self, grace: float, *, hurry: bool = False) -> None:
+    @property
+    def keeper(self) -> LeaseKeeper | None:
+        """This worker's lease, or None while it has none."""
+        return self._keeper
+
+    async def stop(self, grace: float, *, hurry: bool = False, meanwhile: asyncio.Future[None] | None = None) -> None:
         """Claim nothing more, let runs end within `grace` seconds, and hand over what is left, at once.
 
-        In a hurry only what cannot be cut off without a cost gets the grace; all else is handed over before.
+        In a hurry only what cannot be cut off without a cost gets the grace; all else is handed over before. The lease
+        is kept until `meanwhile` is done: something else that needs it and ends within the grace.
         """
         self._stopping = True
         self._parts.hub.on_due = lambda: None
@@ -105,6 +111,8 @@ class Worker:
         await self._interrupt_all()
         if self._releases:
             await asyncio.wait(self._releases, timeout=_LAST_MOMENTS)
+        if meanwhile is not None:
+            await asyncio.wait((meanwhile,), timeout=grace)
         if self._keeper is not None:
             self._keeper.stop()
             await self._retire(self._keeper.worker)

@@ -67,7 +67,7 @@ def check_messages(messages: Sequence[ModelMessage], *, offset: int = 0) -> list
             waiting = {}
         asked = index
         if isinstance(message, UserMessage):
-            _check_text(problems, index, message.text, False)
+            _check_text(problems, index, message.content, False)
         else:
             calls = message.calls
             _check_text(problems, index, message.text, bool(calls))

@@ -6,6 +6,7 @@ any provider are in `history`; here are those of this wire alone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +43,7 @@ _KEYS: dict[str, frozenset[str]] = {
     "assistant": frozenset({"role", "content", "name", "tool_calls", "refusal", "audio", "function_call"}),
     "tool": frozenset({"role", "content", "tool_call_id"}),
 }
+_FILE_NOTES = re.compile(r"(?:\A|\n)(\[file file_[0-9a-z]+: [^\n]*\])(?=\n\[file file_|\Z)")
 _USER_PARTS = frozenset({"text", "image_url", "input_audio", "file"})
 
 
@@ -62,7 +64,7 @@ def write_messages(request: ModelRequest) -> list[dict[str, Any]]:
         messages.append({"role": "system", "content": request.instructions})
     for message in request.messages:
         if isinstance(message, UserMessage):
-            messages.append({"role": "user", "content": message.text})
+            messages.append({"role": "user", "content": message.content})
         elif isinstance(message, ToolResult):
             messages.append({"role": "tool", "tool_call_id": message.call_id, "content": message.content})
         elif message.calls:
@@ -275,7 +277,8 @@ def _read_messages(messages: list[dict[str, Any]]) -> tuple[str, tuple[ModelMess
         if role in ("system", "developer"):
             instructions.append(text)
         elif role == "user":
-            read.append(UserMessage(text=text))
+            said, *notes = _FILE_NOTES.split(text)
+            read.append(UserMessage(text=said, notes=tuple(filter(None, notes))))
         elif role == "tool":
             called = message["tool_call_id"]
             read.append(ToolResult(call_id=called, tool=tools.get(called, ""), content=text))

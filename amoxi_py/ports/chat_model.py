@@ -19,9 +19,15 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
 
 
 class UserMessage(Struct, frozen=True, kw_only=True):
-    """What a person said."""
+    """What a person said. `notes` are lines that the framework adds, one for each file that came with it."""
 
     text: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def content(self) -> str:
+        """The text with the notes, as a provider gets it."""
+        return "\n".join(filter(None, (self.text, *self.notes))) if self.notes else self.text
 
 
 class CallRequest(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Run, RunStatus
-from amoxi_py.ports.store import CallView, Page, Store
+from amoxi_py.ports.store import Store
+from amoxi_py.ports.views import CallView, Page
 
 
 class RunFilter(Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
@@ -20,10 +20,12 @@ from amoxi_py.domain.event import Event, EventType, NewEvent
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Lease, Run, RunFailure, RunRows
-from amoxi_py.domain.tool_call import CallStatus, StepRecord, ToolCall
+from amoxi_py.domain.tool_call import CallStatus, StepRecord
 from amoxi_py.domain.usage import Usage
+from amoxi_py.ports.deliveries import Delivered, DeliveryPage, HandlerLease
+from amoxi_py.ports.files import FileStore
+from amoxi_py.ports.views import CallView, Conversation, ConversationPage, LogPage, LogPosition, Page
 
-T = TypeVar("T")
 OnBusy = Literal["replace", "queue", "reject"]
 EventListener = Callable[[Sequence[Event]], None]
 GapListener = Callable[[], None]
@@ -147,85 +149,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
     operator: bool = False
 
 
-class CallView(Struct, frozen=True, kw_only=True):
-    """A call with what a decision about it needs to know."""
-
-    call: ToolCall
-    run_id: str
-    agent: str
-    conversation_id: str
-    requested_by: Principal
-
-
-class Conversation(Struct, frozen=True, kw_only=True):
-    """What readers see of a conversation; times are seconds since 1970."""
-
-    id: str
-    agent: str
-    title: str
-    created_at: float
-    updated_at: float
-
-
-class Page(Struct, Generic[T], frozen=True, kw_only=True):
-    """Some items of a list, and the cursor for the next ones, or None at its end."""
-
-    items: tuple[T, ...]
-    next_cursor: str | None = None
-
-
-class ConversationPage(Struct, frozen=True, kw_only=True):
-    """A conversation and some of its messages, oldest first.
-
-    `last_event_id` joins the page to a stream: the events after it bring what is not in the messages, once.
-    """
-
-    conversation: Conversation
-    messages: Page[Message]
-    last_event_id: int
-
-
-class LogPosition(Struct, frozen=True, kw_only=True):
-    """Where a reader of a log starts.
-
-    Keys are the store's own. `run` is None for a whole conversation. `last_seq` is the last number of the
-    conversation's log; `first_seq` that of the first event of the run (of the newest run, for a conversation).
-    `ended_seq` is the number of the run's terminal event, or None while it goes on.
-    """
-
-    conversation: int
-    run: int | None
-    first_seq: int
-    last_seq: int
-    ended_seq: int | None = None
-
-
-class LogPage(Struct, frozen=True, kw_only=True):
-    """The next events of a log; `more` is False when nothing came after them at that moment."""
-
-    events: tuple[Event, ...]
-    more: bool
-
-
-def event_size(event: Event) -> int:
-    """Return how many characters of text an event keeps in memory; what every event has beside is not counted."""
-    size = len(event.stored) if isinstance(event.stored, str) else 0
-    if event.type is EventType.TOOL_PROGRESS:  # it tells only the id of its call, and one call has many
-        return size
-    if isinstance(event.subject, ToolCall):
-        size += _call_size(event.subject)
-    elif event.subject is not None:
-        size += len(event.subject.text) + sum(map(_call_size, event.subject.calls))
-    return size
-
-
-def _call_size(call: ToolCall) -> int:
-    edited = None if call.approval is None else call.approval.arguments
-    return len(call.arguments) + len(call.result or "") + len(edited or "")
-
-
-class Store(Protocol):
-    """Runs, conversations and their logs, durably.
+class Store(FileStore, Protocol):
+    """Runs, conversations, their logs and files, durably.
 
     Events that any process commits are given to the listener of `open`, on the event loop, in the order of each
     conversation's log and after they are durable. Those of other processes may arrive a moment later (10 ms on SQLite).
@@ -258,7 +183,7 @@ class Store(Protocol):
         Events: `run.queued`, `message.completed`, and `run.started` when it was claimed.
 
         Raises:
-            NotFound: the conversation is not this principal's with this agent.
+            NotFound: the conversation is not this principal's with this agent, or a file is not this principal's.
             Conflict: the key was used with another body (`idempotency_key_reused`), or the conversation is busy and the
                 submission says `reject` (`conversation_busy`).
         """
@@ -291,6 +216,8 @@ class Store(Protocol):
 
     async def erase(self, conversation_id: str, principal: Principal, agent: str | None = None) -> int:
         """Cancel what runs in a conversation and delete it with all that belongs to it; idempotency keys stay.
+
+        Files that are used in it alone are deleted too, and their space is given back.
 
         Returns the key that the conversation had in its events.
         Every process hears `run.cancelled` of the runs that were open. No read finds anything any more.
@@ -377,10 +304,43 @@ class Store(Protocol):
         """
         ...
 
+    # -- a worker's verbs about handlers of events
+
+    async def claim_handlers(self, names: Sequence[str], worker: WorkerKey | None) -> tuple[HandlerLease, ...]:
+        """Take note of handlers, lease those that no living worker has, and return all that this worker has.
+
+        A handler that was not known begins after the events that are there. It is had until the worker retires or its
+        lease expires. Without a worker none is leased.
+        """
+        ...
+
+    async def deliveries(
+        self, lease: HandlerLease, types: Sequence[EventType], after: int | None, limit: int
+    ) -> DeliveryPage:
+        """Read the events of these types that a handler is not done with, after a place or after where it stands.
+
+        It looks at `limit` events of any type. Each conversation's come in the order of its log. Events of erased
+        conversations are gone.
+        """
+        ...
+
+    async def settle_deliveries(self, lease: HandlerLease, delivered: Sequence[Delivered], done_to: int) -> None:
+        """Note what became of deliveries, and that a handler is done with all up to a place.
+
+        Raises:
+            LeaseLost: the lease is not current.
+        """
+        ...
+
     # -- reads for the outside
 
-    async def get_run(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
-        """Return the principal's run; raise `NotFound`."""
+    async def get_run(
+        self, run_id: str, principal: Principal, agent: str | None = None, *, readable: Sequence[str] = ()
+    ) -> Run:
+        """Return the principal's run; raise `NotFound`.
+
+        `readable` names agents of which the principal may also read what others of its tenant own; also below.
+        """
         ...
 
     async def run_messages(self, run_id: str, principal: Principal) -> tuple[Message, ...]:
@@ -397,6 +357,18 @@ class Store(Protocol):
         """Return a call that the principal owns or may decide about; raise `NotFound`."""
         ...
 
+    async def list_approvals(
+        self, principal: Principal, now: float, *, functions: bool, limit: int = 50, cursor: str | None = None
+    ) -> Page[CallView]:
+        """Return the calls that wait for a decision of this principal and have not expired at `now`, oldest run first.
+
+        With `functions` those are among them, of the principal's tenant, about which a function has to be asked.
+
+        Raises:
+            InvalidRequest: the cursor is none.
+        """
+        ...
+
     async def list_conversations(
         self, principal: Principal, agent: str | None = None, *, limit: int = 50, cursor: str | None = None
     ) -> Page[Conversation]:
@@ -411,6 +383,7 @@ class Store(Protocol):
         *,
         limit: int = 50,
         cursor: str | None = None,
+        readable: Sequence[str] = (),
     ) -> ConversationPage:
         """Return the newest messages of a conversation (a cursor gives older ones), oldest first; raise `NotFound`."""
         ...
@@ -422,6 +395,7 @@ class Store(Protocol):
         run_id: str | None = None,
         conversation_id: str | None = None,
         agent: str | None = None,
+        readable: Sequence[str] = (),
     ) -> LogPosition:
         """Return where the log of a run or of a conversation is; raise `NotFound`."""
         ...

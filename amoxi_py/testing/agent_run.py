@@ -68,6 +68,7 @@ class AgentRun:
         messages: The whole conversation, the earlier runs of it too.
         requests: What the model was asked for this run, in order.
         model_failures: What was wrong with failed requests of the model.
+        files: The bytes of the files that its tools saved and its answers show, by name.
     """
 
     run: Run
@@ -75,6 +76,7 @@ class AgentRun:
     messages: tuple[MessageRecord, ...]
     requests: tuple[ModelRequest, ...]
     model_failures: tuple[str, ...] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict)
     first_message: int = field(default=0, repr=False)
     scratch: Scratch | None = field(default=None, repr=False, compare=False)
 

@@ -25,6 +25,7 @@ from amoxi_py.testing.app_under_test import (
     settings_of_test,
 )
 from amoxi_py.testing.decisions import Answer, Decisions
+from amoxi_py.testing.files import bring_files, saved_files
 from amoxi_py.testing.scene import SCENE, Scratch
 
 SOMEBODY = Principal(id="user:test", name="Test", channel="code")
@@ -41,6 +42,7 @@ def run_agent(
     decide: Mapping[str, Answer] | None = None,
     principal: Principal = SOMEBODY,
     conversation: AgentRun | None = None,
+    files: Mapping[str, bytes] | None = None,
     package: str | None = None,
     settings: Mapping[str, Any] | None = None,
     timeout: float = 30.0,
@@ -55,13 +57,14 @@ def run_agent(
         message: What the person says.
         model: Answers: a `ScriptedModel` or another model object; the offline model by default. Its connections are
             closed at the end.
-        replace: Instances by type, in place of the singletons (or other types) that constructors ask for.
+        replace: Instances by type, in place of singletons, of what is provided, also per call, and of settings.
         decide: Answers to approvals by tool: `"approve"`, `"decline"`, `("decline", "the reason")`, a dict of edited
             arguments, or a function that takes `Asked` and returns one of these.
         principal: Who asks.
         conversation: An earlier result; the message goes on with its conversation.
+        files: Files that the person sends with the message, by name; the id of `table.csv` is `file_table_csv`.
         package: The app's package, such as `app`: all of its modules are searched, as at a start. Without it the
-            agent's own tools are there, with the singletons that they ask for.
+            agent's own tools are there, with what they ask for.
         settings: By key, such as `{"ai.runs.parallel-calls": 1}`.
         timeout: Seconds for the whole run.
 
@@ -85,6 +88,7 @@ def run_agent(
             decide=decide,
             principal=principal,
             conversation=conversation,
+            files=files,
             package=package,
             settings=settings,
             timeout=timeout,
@@ -101,6 +105,7 @@ async def arun_agent(
     decide: Mapping[str, Answer] | None = None,
     principal: Principal = SOMEBODY,
     conversation: AgentRun | None = None,
+    files: Mapping[str, bytes] | None = None,
     package: str | None = None,
     settings: Mapping[str, Any] | None = None,
     timeout: float = 30.0,
@@ -130,12 +135,15 @@ async def arun_agent(
                 principal=principal,
                 conversation_id=None if conversation is None else conversation.run.conversation_id,
                 idempotency_key=key,
+                files=await bring_files(runtime.engine, files or {}, principal),
             )
             case = _Case(runtime, submitted.run.id, principal, decisions, timeout)
             events = await case.follow()
             recording.check()
             run = await runtime.engine.get_run(submitted.run.id, principal)
             messages = await _all_messages(runtime.engine, run.conversation_id, principal)
+            mine = [message for message in messages if message.run_id == run.id]
+            saved = await saved_files(runtime.engine, mine, principal)
     finally:
         loop.set_task_factory(factory)
     return AgentRun(
@@ -144,6 +152,7 @@ async def arun_agent(
         messages=message_records(messages),
         requests=tuple(recording.requests),
         model_failures=tuple(recording.failures),
+        files=saved,
         first_message=next((n for n, one in enumerate(messages) if one.run_id == run.id), 0),
         scratch=scratch,
     )

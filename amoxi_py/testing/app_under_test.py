@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from amoxi_py.app.declarations import PROVIDED
 from amoxi_py.app.runtime import Runtime, StandIns
 from amoxi_py.config.load import load_settings
 from amoxi_py.config.settings import Settings
 from amoxi_py.declare.agent import AgentMark
 from amoxi_py.declare.definitions import AgentDefinition
-from amoxi_py.declare.injection import read_recipes
 from amoxi_py.declare.marks import get_mark
-from amoxi_py.declare.mistakes import Mistakes
+from amoxi_py.declare.provides import ProvidesMark
 from amoxi_py.declare.scan import Declarations, build_declarations, scan_package
 from amoxi_py.declare.singleton import SingletonMark
 from amoxi_py.models.lookup import resolve_model
@@ -48,16 +49,18 @@ def declarations_of(
 ) -> Declarations:
     """Return what an app's package declares, or without one what an agent's class does with all that it refers to.
 
+    A function that is marked with `@provides` is found around the agent, and in imported modules of its package.
+
     Raises:
         DeclarationError: the declarations cannot work.
         TypeError: there is neither a class nor a package, or what is replaced is nothing that anything asks for.
     """
     if package is not None:
-        found = scan_package(package, provided=replaced)
+        found = scan_package(package, provided=(*PROVIDED, *replaced))
     elif isinstance(agent, type):
         if get_mark(agent, AgentMark) is None:
             raise TypeError(f"{agent.__qualname__!r} is no agent; mark the class with @agent")
-        found = build_declarations([agent], provided=replaced)
+        found = build_declarations([agent], provided=(*PROVIDED, *replaced), nearby=_providers_beside(agent))
     else:
         raise TypeError(
             f"the agent {agent!r} is a name; give its class, or say which app it is of with `package='app'`"
@@ -102,9 +105,18 @@ async def open_parts(settings: Settings, declarations: Declarations, stand_ins: 
         await runtime.stop()
 
 
+def _providers_beside(agent: type[Any]) -> list[Any]:
+    top = agent.__module__.split(".")[0]
+    mark = get_mark(agent, AgentMark)
+    places: list[Mapping[str, Any]] = [] if mark is None else [mark.names.function]
+    modules = [module for name, module in list(sys.modules.items()) if name.split(".")[0] == top]
+    places += [dict(getattr(module, "__dict__", {})) for module in modules]
+    things = [thing for place in places for thing in place.values()]
+    return [thing for thing in things if not isinstance(thing, type) and get_mark(thing, ProvidesMark) is not None]
+
+
 def _check_replaced(declarations: Declarations, replaced: Collection[type[Any]]) -> None:
-    recipes = read_recipes(declarations.singletons, replaced, Mistakes())
-    asked = {ingredient.kind for recipe in recipes for ingredient in recipe.ingredients}
+    asked = declarations.injected
     for kind in replaced:
         if kind not in asked and get_mark(kind, SingletonMark) is None:
             known = ", ".join(sorted(getattr(one, "__qualname__", str(one)) for one in asked)) or "none"

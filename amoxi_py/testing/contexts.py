@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import atexit
 import threading
-from collections.abc import Mapping
+from collections.abc import AsyncIterable, Mapping
 from functools import cache
 from typing import Any, Literal, overload
 
+from amoxi_py.domain.file import File, clean_media_type, saved_file_id
 from amoxi_py.domain.ids import call_id as call_id_of
 from amoxi_py.domain.ids import new_id
 from amoxi_py.domain.principal import Principal
@@ -21,9 +22,39 @@ from amoxi_py.engine.context import AgentContext, CallToolContext, SyncCallConte
 from amoxi_py.engine.steps import Steps
 from amoxi_py.engine.threads import ThreadPool
 from amoxi_py.engine.values import decode_value
+from amoxi_py.errors import NotFound
 from amoxi_py.testing.agents import SOMEBODY
 
 _THREADS = 16
+
+
+class FilesInMemory:
+    """The files of a context: those that a test gives, and those that the tool saves."""
+
+    def __init__(self, call_id: str, given: Mapping[str, bytes]) -> None:
+        self.saved: dict[str, bytes] = {}
+        self._call_id = call_id
+        self._files = {each: (_file(each, each, None, content), content) for each, content in given.items()}
+
+    async def save(self, name: str, media_type: str | None, parts: AsyncIterable[bytes]) -> File:
+        file_id = saved_file_id(self._call_id, name)
+        if file_id not in self._files:
+            content = b"".join([part async for part in parts])
+            self.saved[name] = content
+            self._files[file_id] = (_file(file_id, name, media_type, content), content)
+        return self._files[file_id][0]
+
+    async def find(self, file_id: str) -> File:
+        if file_id not in self._files:
+            raise NotFound("file", file_id)
+        return self._files[file_id][0]
+
+    async def read(self, file: File, start: int, length: int) -> bytes:
+        return self._files[file.id][1][start : start + length]
+
+
+def _file(id: str, name: str, media_type: str | None, content: bytes) -> File:
+    return File(id=id, name=name, media_type=clean_media_type(media_type, name), size=len(content))
 
 
 class RecordedContext(CallToolContext):
@@ -34,11 +65,31 @@ class RecordedContext(CallToolContext):
         step_records: Its steps by name, as they are stored.
     """
 
-    def __init__(self, run: AgentContext, call_id: str, attempt: int, records: Mapping[str, StepRecord]) -> None:
+    @property
+    def files_saved(self) -> dict[str, bytes]:
+        """The bytes of the files that the tool saved, by name and in order."""
+        return self._files.saved
+
+    def __init__(
+        self,
+        run: AgentContext,
+        call_id: str,
+        attempt: int,
+        records: Mapping[str, StepRecord],
+        files: FilesInMemory,
+    ) -> None:
         self.progress_lines: list[str] = []
         self.step_records: dict[str, StepRecord] = dict(records)
         steps = Steps(records=records.values(), record=self._keep, prove=_nothing_to_prove)
-        super().__init__(run=run, call_id=call_id, attempt=attempt, steps=steps, progress=self.progress_lines.append)
+        super().__init__(
+            run=run,
+            call_id=call_id,
+            attempt=attempt,
+            steps=steps,
+            progress=self.progress_lines.append,
+            files=files,
+        )
+        self._files = files
 
     @property
     def steps_done(self) -> dict[str, Any]:
@@ -51,7 +102,7 @@ class RecordedContext(CallToolContext):
 
     def again(self) -> RecordedContext:
         """Return the context of the next try of the same call, after a crash: recorded steps do not run again."""
-        return RecordedContext(self._run, self.call_id, self.attempt + 1, self.step_records)
+        return RecordedContext(self._run, self.call_id, self.attempt + 1, self.step_records, self._files)
 
     async def _keep(self, record: StepRecord) -> None:
         self.step_records[record.name] = record
@@ -70,6 +121,11 @@ class RecordedSyncContext(SyncCallContext):
     def steps_done(self) -> dict[str, Any]:
         """What the steps returned, by name and in order; one that raised is not in it."""
         return _values(self.step_records)
+
+    @property
+    def files_saved(self) -> dict[str, bytes]:
+        """The bytes of the files that the tool saved, by name and in order."""
+        return self._recorded.files_saved
 
     def progress(self, text: str) -> None:
         self._recorded.progress(text)  # at once, not when the loop hears of it: the test looks at it next
@@ -95,6 +151,7 @@ def tool_context(
     call_id: str | None = None,
     agent: str = "test-agent",
     attempt: int = 1,
+    files: Mapping[str, bytes] | None = None,
 ) -> RecordedContext: ...
 @overload
 def tool_context(
@@ -104,6 +161,7 @@ def tool_context(
     call_id: str | None = None,
     agent: str = "test-agent",
     attempt: int = 1,
+    files: Mapping[str, bytes] | None = None,
 ) -> RecordedSyncContext: ...
 def tool_context(
     *,
@@ -112,6 +170,7 @@ def tool_context(
     call_id: str | None = None,
     agent: str = "test-agent",
     attempt: int = 1,
+    files: Mapping[str, bytes] | None = None,
 ) -> RecordedContext | RecordedSyncContext:
     """Return a context to call a tool's function with, as it stands in the code.
 
@@ -121,6 +180,7 @@ def tool_context(
         call_id: The call's id; a new one by default.
         agent: The agent's name on the wire.
         attempt: The try of the call.
+        files: Files that `open_file` finds: bytes by id; the id is the file's name too.
     """
     run_id = new_id("run")
     run = AgentContext(
@@ -132,7 +192,8 @@ def tool_context(
         threads=_threads(),
         lingering=set(),
     )
-    context = RecordedContext(run, call_id_of(run_id, 1, 0) if call_id is None else call_id, attempt, {})
+    call_id = call_id_of(run_id, 1, 0) if call_id is None else call_id
+    context = RecordedContext(run, call_id, attempt, {}, FilesInMemory(call_id, files or {}))
     return _sync(context) if sync else context
 
 

@@ -8,6 +8,7 @@ from inspect import isawaitable
 from typing import Any, Literal
 
 from amoxi_py.declare.definitions import AgentDefinition
+from amoxi_py.domain.approval import FUNCTION
 from amoxi_py.domain.event import Event, EventType
 from amoxi_py.domain.principal import Principal
 from amoxi_py.engine.engine import Engine
@@ -19,6 +20,7 @@ Answer = PlainAnswer | Callable[["Asked"], PlainAnswer | Awaitable[PlainAnswer]]
 """`"approve"`, `"decline"`, `("decline", "the reason")`, edited arguments (an approval), or a function of the call."""
 
 _ROLE = "role:"
+_ANYBODY = "user:approver"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,17 +69,24 @@ class Decisions:
             found = answer(asked)
             answer = await found if isawaitable(found) else found
         decision, reason, arguments = _read(asked.tool, answer)
+        decider = self._decider(asked.tool)
+        owner = self._principal if decider.id == _ANYBODY else None
         try:
-            await engine.decide(asked.call_id, self._decider(asked.tool), decision, reason=reason, arguments=arguments)
+            await engine.decide(asked.call_id, decider, decision, reason=reason, arguments=arguments, owner=owner)
         except Conflict:
             pass  # decided before this process was started, or the run has ended meanwhile: the log says which
         except RequestError as error:
             raise AssertionError(f"the answer {answer!r} to {asked.tool!r} was refused: {error}") from error
 
     def _decider(self, tool: str) -> Principal:
-        """Return somebody who may decide: the one who asked, or a person who has the role that the tool names."""
+        """Return somebody who may decide: the one who asked, or a person who has the role that the tool names.
+
+        Whom a function lets decide is not known; a person stands for them.
+        """
         definition = self._agent.tool(tool)
         approver = "" if definition is None else definition.approver
+        if approver == FUNCTION:
+            return Principal(id=_ANYBODY, name="approver", tenant=self._principal.tenant)
         if not approver.startswith(_ROLE):
             return self._principal
         role = approver.removeprefix(_ROLE)

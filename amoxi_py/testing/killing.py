@@ -15,20 +15,28 @@ from amoxi_py.ports.store import Change, Store, Verdict
 
 When = Literal["before", "after"]
 
-CHECKPOINTS = frozenset({"submit", "cancel", "decide", "erase", "write", "pause", "release"})
+CHECKPOINTS = frozenset(
+    {"submit", "cancel", "decide", "erase", "write", "pause", "release", "save_file", "delete_file"}
+)
 """The verbs of the store that change what is known of a run. The others look, or keep the worker's own lease."""
 
 LOOKS = frozenset(
     {
         "busy_runs",
+        "deliveries",
+        "files_of_run",
+        "find_files",
         "find_log",
         "get_call",
+        "get_file",
         "get_run",
         "history",
+        "list_approvals",
         "list_conversations",
         "list_runs",
         "load",
         "read_conversation",
+        "read_file",
         "read_log",
         "run_messages",
     }

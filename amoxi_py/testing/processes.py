@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from amoxi_py.models.loopback import SWITCH
+from amoxi_py.testing.forks import Fork, Forks
 
 _OURS = ("AI_", "AMOXI_", "SERVER_", "APP_", "LOG_", "OPENAI_", "ANTHROPIC_", "DATABASE_URL", "PORT")
 
@@ -44,6 +45,8 @@ def _own_group() -> dict[str, Any]:
 class ServerProcess:
     """A running `amoxi` command with the whole group of its processes.
 
+    With `forks` it is a fork of theirs, where that is the same as a process that Python starts anew.
+
     Attributes:
         url: Its address, without a slash at the end.
         port: The port of the address.
@@ -51,17 +54,31 @@ class ServerProcess:
         process: The process that was started; it leads the group.
     """
 
-    def __init__(self, folder: Path, command: Sequence[str], *, port: int, env: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: Path, command: Sequence[str], *, port: int, env: Mapping[str, str], forks: Forks | None = None
+    ) -> None:
         self.folder = folder
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
         self._log_path = folder / f".server-{port}-{time.monotonic_ns()}.log"
-        with self._log_path.open("wb") as log:
+        whole_env = clean_environment({"SERVER_PORT": str(port), **env})
+        with self._log_path.open("wb") as log, open(os.devnull, "rb") as nothing:
+            self.process: subprocess.Popen[bytes] | Fork
+            if forks is not None and forks.can_start(whole_env):
+                self.process = forks.start(
+                    command,
+                    folder=folder,
+                    env=whole_env,
+                    stdin=nothing.fileno(),
+                    stdout=log.fileno(),
+                    stderr=log.fileno(),
+                )
+                return
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "amoxi_py", *command],
                 cwd=folder,
-                env=clean_environment({"SERVER_PORT": str(port), **env}),
-                stdin=subprocess.DEVNULL,
+                env=whole_env,
+                stdin=nothing,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 **_own_group(),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.xdist_group("wheel")  # built once, not by each process of the tests
 
 
 @pytest.fixture(scope="module")

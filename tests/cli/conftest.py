@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from amoxi_py.stores.sqlite.store import SqliteStore
+from amoxi_py.testing.forks import Fork, Forks
 from amoxi_py.testing.processes import clean_environment
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -90,16 +91,19 @@ def make_store() -> Callable[[Path], None]:
 
 
 @pytest.fixture
-def amoxi() -> Run:
+def amoxi(forks: Forks | None) -> Run:
     """Run a command to its end, `amoxi(folder, "runs", "list", stdin="...")`, with pipes."""
 
     def run(
         folder: Path, *arguments: str, stdin: str = "", env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
+        whole_env = clean_environment(env)
+        if forks is not None and forks.can_start(whole_env):
+            return forks.run(arguments, folder=folder, env=whole_env, stdin=stdin, timeout=60)
         return subprocess.run(
             [sys.executable, "-m", "amoxi_py", *arguments],
             cwd=folder,
-            env=clean_environment(env),
+            env=whole_env,
             input=stdin,
             text=True,
             capture_output=True,
@@ -137,23 +141,14 @@ def say(amoxi: Run) -> Callable[..., dict[str, Any]]:
 class Terminal:
     """A command on a terminal of its own: what it shows is read, what a person types is written."""
 
-    def __init__(self, command: Sequence[str], folder: Path, env: Mapping[str, str], columns: int) -> None:
+    def __init__(self, start: Callable[[int], subprocess.Popen[bytes] | Fork], columns: int) -> None:
         import fcntl
         import struct
         import termios
 
         self._ours, theirs = os.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        self.process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=clean_environment({"TERM": "xterm", **env}),
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-        )
+        self.process = start(theirs)
         os.close(theirs)
         self.raw = ""
         self._seen = 0
@@ -203,16 +198,42 @@ class Terminal:
         return bool(data)
 
 
+def start_on_terminal(
+    command: Sequence[str], folder: Path, env: Mapping[str, str], tty: int
+) -> subprocess.Popen[bytes]:
+    import fcntl
+    import termios
+
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env=env,
+        stdin=tty,
+        stdout=tty,
+        stderr=tty,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+
+
 @pytest.fixture
-def on_terminal() -> Iterator[Callable[..., Terminal]]:
+def on_terminal(forks: Forks | None) -> Iterator[Callable[..., Terminal]]:
     """Start a command on a terminal, `on_terminal(folder, "chat", columns=80)`."""
     started: list[Terminal] = []
 
     def start(
         folder: Path, *arguments: str, columns: int = 100, env: Mapping[str, str] | None = None, module: bool = True
     ) -> Terminal:
-        command = [sys.executable, *(["-m", "amoxi_py"] if module else []), *arguments]
-        started.append(Terminal(command, folder, env or {}, columns))
+        whole_env = clean_environment({"TERM": "xterm", **(env or {})})
+
+        def begin(tty: int) -> subprocess.Popen[bytes] | Fork:
+            if module and forks is not None and forks.can_start(whole_env):
+                return forks.start(arguments, folder=folder, env=whole_env, stdin=tty, stdout=tty, stderr=tty)
+            return start_on_terminal(
+                [sys.executable, *(["-m", "amoxi_py"] if module else []), *arguments], folder, whole_env, tty
+            )
+
+        started.append(Terminal(begin, columns))
         return started[-1]
 
     yield start

@@ -6,13 +6,12 @@ import json
 import socket
 import sqlite3
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from amoxi_py.testing.processes import clean_environment, free_port
+from amoxi_py.testing.processes import free_port
 
 SECRETS = {
     "OPENAI_API_KEY": "sk-very-secret-key-of-the-provider",
@@ -24,7 +23,20 @@ SECRETS = {
 
 
 @pytest.fixture
-def doctor() -> Any:
+def ask(amoxi: Any) -> Any:
+    """Run it in a folder: `ask(folder, "--json", env={...})`."""
+
+    def run(folder: Path, *args: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        answer: subprocess.CompletedProcess[str] = amoxi(
+            folder, "doctor", *args, env={"SERVER_PORT": str(free_port()), **(env or {})}
+        )
+        return answer
+
+    return run
+
+
+@pytest.fixture
+def doctor(ask: Any) -> Any:
     """Run it in a folder: `doctor(folder, env={...})` gives its exit code and its JSON, which is all of its output."""
 
     def run(folder: Path, *args: str, env: dict[str, str] | None = None) -> tuple[int, dict[str, Any]]:
@@ -32,17 +44,6 @@ def doctor() -> Any:
         return answer.returncode, json.loads(answer.stdout)
 
     return run
-
-
-def ask(folder: Path, *args: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "amoxi_py", "doctor", *args],
-        cwd=folder,
-        env=clean_environment({"SERVER_PORT": str(free_port()), **(env or {})}),
-        text=True,
-        capture_output=True,
-        timeout=60,
-    )
 
 
 def levels(report: dict[str, Any], level: str) -> list[dict[str, str]]:
@@ -82,6 +83,33 @@ def test_each_setting_is_shown_with_where_it_came_from(doctor: Any, app_folder: 
     assert value(report, "ai.http.anonymous") == ("true", "default"), "in dev"
 
 
+OWN_SETTINGS = """
+from pydantic import BaseModel, SecretStr
+from amoxi_py import agent, settings
+
+@settings("shop")
+class Shop(BaseModel):
+    currency: str = "EUR"
+    api_key: SecretStr | None = None
+
+@agent
+class Helper:
+    "Help."
+"""
+
+
+def test_the_sections_of_an_app_are_shown_and_checked_too(ask: Any, app_folder: Any) -> None:
+    files = {"app/__init__.py": "", "app/shop.py": OWN_SETTINGS}
+    folder = app_folder(files, {"shop": {"api-key": "hidden-key-of-the-shop", "curency": "x"}})
+    answer = ask(folder, "--json", env={"SHOP_CURRENCY": "USD"})
+    assert "hidden-key-of-the-shop" not in answer.stdout + answer.stderr
+    report = json.loads(answer.stdout)
+    assert value(report, "shop.currency") == ("USD", "SHOP_CURRENCY")
+    assert value(report, "shop.api-key") == ("set", "application.json")
+    [mistake] = levels(report, "error")
+    assert mistake["text"] == "'shop.curency' in application.json is no setting; did you mean 'shop.currency'?"
+
+
 def test_one_broken_thing_does_not_hide_the_others(doctor: Any, app_folder: Any) -> None:
     files = {"app/__init__.py": "", "app/bad.py": "print('noise')\ndef broken(:\n"}
     folder = app_folder(files, {"ai": {"runs": {"lease-ms": 3}}, "app": {"nmae": "x"}})
@@ -106,7 +134,7 @@ def test_one_broken_thing_does_not_hide_the_others(doctor: Any, app_folder: Any)
 
 
 @pytest.mark.parametrize("as_json", [["--json"], []])
-def test_no_secret_is_in_the_output(app_folder: Any, as_json: list[str]) -> None:
+def test_no_secret_is_in_the_output(ask: Any, app_folder: Any, as_json: list[str]) -> None:
     raising = "import os\nraise RuntimeError(' '.join(map(repr, os.environ.values())))\n"
     folder = app_folder({"app/__init__.py": "", "app/bad.py": raising})
     (folder / "token").write_text("token-that-is-in-a-file\n", "utf-8")
@@ -125,7 +153,9 @@ def test_no_secret_is_in_the_output(app_folder: Any, as_json: list[str]) -> None
 
 
 @pytest.mark.parametrize("as_json", [["--json"], []])
-def test_of_a_url_neither_who_asks_nor_the_values_of_its_query_are_shown(app_folder: Any, as_json: list[str]) -> None:
+def test_of_a_url_neither_who_asks_nor_the_values_of_its_query_are_shown(
+    ask: Any, app_folder: Any, as_json: list[str]
+) -> None:
     url = "https://token-as-user@models.example/v1?api_key=value-of-query&flag-of-query#end-of-url"
     settings = {"server": {"public-url": "https://me@shop.example/?k=v1a1u1e"}}
     answer = ask(app_folder(settings=settings), *as_json, env={"OPENAI_BASE_URL": url})
@@ -166,7 +196,7 @@ def test_a_folder_without_an_app_is_told_so(doctor: Any, tmp_path: Path) -> None
     assert any("there is no application.json" in finding["text"] for finding in levels(report, "note"))
 
 
-def test_people_get_lines_with_the_way_out_and_a_last_one_that_sums_up(app_folder: Any) -> None:
+def test_people_get_lines_with_the_way_out_and_a_last_one_that_sums_up(ask: Any, app_folder: Any) -> None:
     answer = ask(app_folder(), env={"AI_MODEL": "openai:m"})
     assert answer.returncode == 1
     assert "error    model" in answer.stdout

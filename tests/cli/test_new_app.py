@@ -6,35 +6,28 @@ import json
 import os
 import shlex
 import subprocess
-import sys
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
-
-from amoxi_py.testing.processes import clean_environment
 
 TEMPLATE = Path(__file__).parents[2] / "app_template"
 ANSWER = "Here's what I found:\nID: A-1001\nItem: Trail backpack, 28 L\nStatus: shipped"
 
 
-def new(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "amoxi_py", "new", *arguments],
-        cwd=folder,
-        env=clean_environment(),
-        text=True,
-        capture_output=True,
-        timeout=60,
-    )
+@pytest.fixture
+def new(amoxi: Any) -> Any:
+    """Run it in a folder: `new(folder, "shop")`."""
+    return lambda folder, *arguments: amoxi(folder, "new", *arguments)
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_the_files_are_the_templates_with_the_apps_name_and_the_needed_version(tmp_path: Path) -> None:
+def test_the_files_are_the_templates_with_the_apps_name_and_the_needed_version(new: Any, tmp_path: Path) -> None:
     answer = new(tmp_path, "my-shop")
     assert answer.returncode == 0, answer.stderr
     made = files_in(tmp_path / "my-shop")
@@ -53,13 +46,13 @@ def test_the_files_are_the_templates_with_the_apps_name_and_the_needed_version(t
     assert left_behind == []
 
 
-def test_help_tells_what_is_made(tmp_path: Path) -> None:
+def test_help_tells_what_is_made(new: Any, tmp_path: Path) -> None:
     told = new(tmp_path, "--help").stdout
     for name in ("app/", "tests/", "application.json", "pyproject.toml", "Dockerfile", ".gitignore", "data/"):
         assert name in told
 
 
-def test_a_folder_that_is_not_empty_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_empty_is_refused_and_left_alone(new: Any, tmp_path: Path) -> None:
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / "README.md").write_text("mine", "utf-8")
     answer = new(tmp_path, "shop")
@@ -69,7 +62,7 @@ def test_a_folder_that_is_not_empty_is_refused_and_left_alone(tmp_path: Path) ->
     assert files_in(tmp_path / "shop") == {"README.md": b"mine"}
 
 
-def test_force_adds_what_is_missing_and_overwrites_nothing(tmp_path: Path) -> None:
+def test_force_adds_what_is_missing_and_overwrites_nothing(new: Any, tmp_path: Path) -> None:
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / "README.md").write_text("mine", "utf-8")
     (tmp_path / "shop" / ".gitignore").symlink_to("nowhere")
@@ -82,21 +75,21 @@ def test_force_adds_what_is_missing_and_overwrites_nothing(tmp_path: Path) -> No
     assert os.readlink(tmp_path / "shop" / ".gitignore") == "nowhere"
 
 
-def test_an_empty_folder_is_filled_also_the_current_one(tmp_path: Path) -> None:
+def test_an_empty_folder_is_filled_also_the_current_one(new: Any, tmp_path: Path) -> None:
     (tmp_path / "shop").mkdir()
     assert new(tmp_path / "shop", ".").returncode == 0
     assert (tmp_path / "shop" / "app" / "agents.py").is_file()
 
 
 @pytest.mark.parametrize("name", ["1shop", "my shop", "-shop", "shop-", "s.hop", "ümlaut", "con", "a" * 65, "openai"])
-def test_a_name_that_cannot_be_used_is_refused_before_anything_is_made(tmp_path: Path, name: str) -> None:
+def test_a_name_that_cannot_be_used_is_refused_before_anything_is_made(new: Any, tmp_path: Path, name: str) -> None:
     answer = new(tmp_path, "--", name)
     assert answer.returncode == 2
     assert "is no name for an app" in answer.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_place_that_cannot_be_written_is_told_without_a_traceback(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_told_without_a_traceback(new: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", "utf-8")
     for place, reason in ((Path("file"), "is a file"), (Path("file", "shop"), "cannot be made")):
         answer = new(tmp_path, str(place))
@@ -106,7 +99,7 @@ def test_a_place_that_cannot_be_written_is_told_without_a_traceback(tmp_path: Pa
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_the_next_steps_can_be_typed(tmp_path: Path) -> None:
+def test_the_next_steps_can_be_typed(new: Any, tmp_path: Path) -> None:
     steps = new(tmp_path, "shop").stdout.split("next:\n")[1].split("\n\n")[0].splitlines()
     commands = [shlex.split(step) for step in steps]
     assert commands[0] == ["cd", "shop"]

@@ -41,7 +41,8 @@ def test_runs_of_everybody_are_listed_beside_a_running_server(
     assert amoxi(shop, "runs", "list").stderr == f"no runs: {store!r} is the store of the profile 'production'\n"
     own = say(shop, "Look up order A-1001")
     server = serve(shop, env=CALLER)
-    theirs = call(server, "/agents/shop/runs?wait=20", {"message": "Cancel order A-1002"})
+    theirs = call(server, "/agents/shop/runs", {"message": "Cancel order A-1002"})
+    wait_for(lambda: call(server, f"/runs/{theirs['id']}")["status"] == "waiting")
     listed = read(shop, "runs", "list")
     assert [run["id"] for run in listed["items"]] == [theirs["id"], own["id"]]
     assert listed["next_cursor"] is None

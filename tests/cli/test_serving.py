@@ -85,7 +85,7 @@ def children_of(pid: int) -> list[int]:
 
 @pytest.mark.parametrize(("number", "workers"), [(signal.SIGTERM, "1"), (signal.SIGINT, "1"), (signal.SIGTERM, "2")])
 def test_a_signal_stops_the_server_with_0(serve: Any, app_folder: Any, number: int, workers: str) -> None:
-    server = serve(app_folder(), args=["--workers", workers])
+    server = serve(app_folder(), args=["--workers", workers], anew=True)
     server.process.send_signal(number)
     assert server.wait_exit(10) == 0
     assert "Traceback" not in server.log()

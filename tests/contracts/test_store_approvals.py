@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from amoxi_py.domain.event import EventType, NewEvent
 from amoxi_py.domain.run import RunStatus
 from amoxi_py.domain.tool_call import CallStatus
-from amoxi_py.errors import Conflict, Forbidden, NotFound
+from amoxi_py.errors import Conflict, Forbidden, InvalidRequest, NotFound
 
 pytestmark = pytest.mark.anyio
 
@@ -99,9 +99,11 @@ async def test_a_function_decides_through_the_engine(world: Any) -> None:
     with pytest.raises(Forbidden):
         await world.store.decide(world.verdict(call, lease))
     with pytest.raises(NotFound):
-        await world.store.decide(world.verdict(call, lease, principal=world.bob))
-    approval, _ = await world.store.decide(world.verdict(call, lease, principal=world.bob, allowed=True))
-    assert approval.by == world.bob.id
+        await world.store.decide(world.verdict(call, lease, principal=world.fin))
+    with pytest.raises(NotFound):  # of another tenant, whatever the function says
+        await world.store.decide(world.verdict(call, lease, principal=world.bob, allowed=True))
+    approval, _ = await world.store.decide(world.verdict(call, lease, principal=world.fin, allowed=True))
+    assert approval.by == world.fin.id
 
 
 async def test_an_unknown_call_or_one_without_approval_is_not_found(world: Any) -> None:
@@ -233,3 +235,35 @@ async def test_a_pause_until_a_time_is_due_at_that_time_and_not_before(world: An
     (rows,) = await world.store.claim(worker, 90, 10)
     assert (rows.model_failures, rows.attempt) == (1, 1)
     assert (await world.store.get_run(lease.run_id, world.ann)).waiting_for == ()
+
+
+async def test_a_principals_list_has_what_is_open_and_its_own_to_decide_and_nothing_else(world: Any) -> None:
+    worker, now = await world.worker(lease_s=1000), world.clock.now()
+    other_tenant = dataclasses.replace(world.ann, id="user:eve", tenant="t2")
+    _, own = await world.waiting_run(worker)
+    _, of_role = await world.waiting_run(worker, approver="role:finance")
+    _, of_function = await world.waiting_run(worker, approver="function")
+    _, expiring = await world.waiting_run(worker, approver="role:finance", expires_at=now + 60)
+    await world.waiting_run(worker, principal=other_tenant)
+    await world.waiting_run(worker, principal=other_tenant, approver="role:finance")
+    await world.waiting_run(worker, principal=other_tenant, approver="function")
+    decided, call = await world.waiting_run(worker)
+    await world.store.decide(world.verdict(call, decided))
+    cancelled, _ = await world.waiting_run(worker)
+    await world.store.cancel(cancelled.run_id, world.ann)
+
+    async def listed(who: Any, *, at: float = now, functions: bool = False) -> list[str]:
+        found, cursor = [], None
+        while True:
+            page = await world.store.list_approvals(who, at, functions=functions, limit=1, cursor=cursor)
+            found += [view.call.id for view in page.items]
+            if (cursor := page.next_cursor) is None:
+                return found
+
+    assert await listed(world.ann) == [own.id]
+    assert await listed(world.ann, functions=True) == [own.id, of_function.id]
+    assert await listed(world.fin) == [of_role.id, expiring.id]
+    assert await listed(world.fin, at=now + 60, functions=True) == [of_role.id, of_function.id]
+    assert await listed(world.bob, functions=True) == []
+    with pytest.raises(InvalidRequest):
+        await world.store.list_approvals(world.ann, now, functions=False, cursor="x")

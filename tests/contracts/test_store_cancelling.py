@@ -12,7 +12,7 @@ from amoxi_py.domain.run import RunStatus
 from amoxi_py.domain.settle import NEVER_STARTED_TEXT, UNKNOWN_TEXT
 from amoxi_py.domain.tool_call import CallStatus, Effect
 from amoxi_py.errors import LeaseLost, NotFound
-from amoxi_py.ports.store import LogPage
+from amoxi_py.ports.views import LogPage
 
 pytestmark = pytest.mark.anyio
 

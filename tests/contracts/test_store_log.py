@@ -10,7 +10,7 @@ import pytest
 
 from amoxi_py.domain.event import EventType, NewEvent
 from amoxi_py.domain.tool_call import CallStatus
-from amoxi_py.ports.store import LogPage, event_size
+from amoxi_py.ports.views import LogPage, event_size
 
 pytestmark = pytest.mark.anyio
 

@@ -128,12 +128,11 @@ async def test_messages_of_a_run_are_its_own_ones_in_order_and_only_its_principa
     first = await world.start(worker, text="first")
     await world.store.write(world.finish(first, 1))
     conversation = (await world.store.get_run(first.run_id, world.ann)).conversation_id
-    second = await world.start(worker, text="second", files=("file_1",), conversation=conversation)
+    second = await world.start(worker, text="second", conversation=conversation)
     call = world.call(second, 1)
     await world.store.write(world.reply(second, 1, call, text="Look:"))
     messages = await world.store.run_messages(second.run_id, world.ann)
     assert [(message.turn, message.text) for message in messages] == [(0, "second"), (1, "Look:")]
-    assert messages[0].files == ("file_1",)
     assert [one.id for one in messages[1].calls] == [call.id]
     with pytest.raises(NotFound):
         await world.store.run_messages(second.run_id, world.bob)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from typing import Any
 
@@ -150,3 +151,46 @@ async def test_open_runs_are_counted(world: Any) -> None:
     assert await world.store.busy_runs() == 3
     await world.store.write(world.finish(lease, 1))
     assert await world.store.busy_runs() == 2
+
+
+async def test_readers_read_by_id_what_their_tenant_owns_of_the_agents_named_and_nothing_else(world: Any) -> None:
+    lease, _ = await world.waiting_run(await world.worker())
+    conversation = (await world.store.get_run(lease.run_id, world.ann)).conversation_id
+    reads = [
+        lambda who, **more: world.store.get_run(lease.run_id, who, **more),
+        lambda who, **more: world.store.read_conversation(conversation, who, **more),
+        lambda who, **more: world.store.find_log(who, run_id=lease.run_id, **more),
+        lambda who, **more: world.store.find_log(who, conversation_id=conversation, **more),
+    ]
+    elsewhere = [dataclasses.replace(world.fin, tenant=tenant) for tenant in ("t2", None, "", "1", "t")]
+    for read in reads:
+        assert await read(world.fin, readable=("x", world.agent)) == await read(world.ann)
+        for who, readable in (*((who, (world.agent,)) for who in elsewhere), (world.fin, ("other",)), (world.fin, ())):
+            with pytest.raises(NotFound):
+                await read(who, readable=readable)
+    assert (await world.store.list_runs(world.fin)).items == ()
+
+
+async def test_one_id_in_two_tenants_is_two_principals(world: Any) -> None:
+    elsewhere = [dataclasses.replace(world.ann, tenant=tenant) for tenant in ("t2", None, "")]
+    lease, call = await world.waiting_run(await world.worker(), idempotency_key="k")
+    conversation = (await world.store.get_run(lease.run_id, world.ann)).conversation_id
+    for who in elsewhere:
+        for attempt in (
+            lambda who=who: world.store.get_run(lease.run_id, who),
+            lambda who=who: world.store.read_conversation(conversation, who),
+            lambda who=who: world.store.find_log(who, run_id=lease.run_id),
+            lambda who=who: world.store.get_call(call.id, who),
+            lambda who=who: world.store.decide(world.verdict(call, lease, principal=who)),
+            lambda who=who: world.store.cancel(lease.run_id, who),
+            lambda who=who: world.store.erase(conversation, who),
+            lambda who=who: world.submit(principal=who, conversation_id=conversation, new_conversation=False),
+        ):
+            with pytest.raises(NotFound):
+                await attempt()
+        assert (await world.store.list_runs(who)).items == ()
+        assert (await world.store.list_conversations(who)).items == ()
+        mine = await world.submit(principal=who, idempotency_key="k")
+        assert (mine.created, mine.run.principal) == (True, who)
+        await world.store.erase(mine.run.conversation_id, who)
+    assert (await world.store.list_runs(world.ann)).items[0].principal == world.ann

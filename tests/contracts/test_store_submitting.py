@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_message_is_stored_with_its_queued_run_and_told(world: Any) -> None:
-    submitted = await world.submit("Where is  A-1001?\nPlease.", files=("file_1",))
+    submitted = await world.submit("Where is  A-1001?\nPlease.")
     run = submitted.run
     assert (run.status, run.attempt, submitted.created, submitted.rows) == (RunStatus.QUEUED, 0, True, None)
     assert await world.store.get_run(run.id, world.ann) == run
@@ -25,7 +25,7 @@ async def test_a_message_is_stored_with_its_queued_run_and_told(world: Any) -> N
     page = await world.store.read_conversation(run.conversation_id, world.ann)
     assert page.conversation.title == "Where is A-1001? Please."
     (message,) = page.messages.items
-    assert (message.text, message.role, message.files) == ("Where is  A-1001?\nPlease.", "user", ("file_1",))
+    assert (message.text, message.role, message.files) == ("Where is  A-1001?\nPlease.", "user", ())
 
 
 async def test_a_principal_comes_back_as_it_was_with_tenant_roles_and_claims(world: Any) -> None:

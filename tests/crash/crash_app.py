@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from amoxi_py import Done, NotDone, ToolContext, Unknown, agent, singleton, tool
+from amoxi_py import Done, NotDone, RunEvent, ToolContext, Unknown, agent, on, singleton, tool
 
 
 class Ledger:
@@ -56,7 +56,8 @@ class ShopTools:
         refund_id = await ctx.step("refund", self._effect, ctx.call_id, "refund-money")
         ctx.progress("sending the receipt")
         await ctx.step("mail", self._effect, ctx.call_id, "refund-mail")
-        return {"refund": refund_id, "order": order}
+        receipt = await ctx.save_file("receipt.txt", b"receipt")
+        return {"refund": refund_id, "order": order, "receipt": receipt.id}
 
     @tool
     async def charge(self, order: str, ctx: ToolContext) -> str:
@@ -110,3 +111,9 @@ class ShopTools:
 @agent(tools=[ShopTools])
 class ShopAgent:
     """You run a shop."""
+
+
+@on("run.cancelled")
+async def tell_of_cancelled(event: RunEvent, ledger: Ledger) -> None:
+    """Take note that a run was cancelled."""
+    ledger.add(event.run_id, "told")

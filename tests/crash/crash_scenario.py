@@ -7,27 +7,29 @@ goes on where the last one died.
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, cast
 
-from crash_app import Ledger, ShopAgent, ShopTools
+from crash_app import Ledger, ShopAgent, ShopTools, tell_of_cancelled
 
 from amoxi_py.declare.declarations import build_declarations
 from amoxi_py.declare.injection import open_instances
 from amoxi_py.domain.event import Event, EventType
 from amoxi_py.domain.principal import Principal
-from amoxi_py.domain.run import Run
+from amoxi_py.domain.run import Lease, Run
 from amoxi_py.engine.engine import Engine
 from amoxi_py.engine.settings import EngineSettings
 from amoxi_py.errors import Conflict, NotFound
 from amoxi_py.models.script import call
 from amoxi_py.models.scripted import ScriptedModel
+from amoxi_py.ports.files import NewFile
 from amoxi_py.ports.store import Store
 from amoxi_py.stores.sqlite.store import SqliteStore
 from amoxi_py.testing.scene import SCENE
 
 ANA = Principal(id="user:ana", channel="code")
+NOTE = NewFile(id="file_note", principal=ANA, name="note.txt", media_type="text/plain")
 SCRIPT = {
     "everything": [
         [
@@ -78,7 +80,7 @@ async def play_everything() -> None:
     first_process = not (folder / "amoxi.db").exists()
     scene = SCENE.get()
     assert scene is not None
-    declarations = build_declarations([ShopTools, ShopAgent], provided=[Ledger])
+    declarations = build_declarations([ShopTools, ShopAgent, tell_of_cancelled], provided=[Ledger])
     store = RenewalHeard(scene.wrap_store(SqliteStore(folder)))
     port = cast(Store, store)
     model = ScriptedModel(SCRIPT)
@@ -89,24 +91,32 @@ async def play_everything() -> None:
             instances=instances,
             models=OneModel(model),
             settings=EngineSettings(lease=0.6, poll=0.05),
+            handlers=declarations.handlers,
         )
         await engine.start()
         await port.secret("cookie", "s" * 32)
-        await read_all(engine, port, await everything(engine))
+        await read_all(engine, port, await everything(engine, port))
         await engine.ready()
+        await both_told(Ledger(folder))
         if first_process:  # the next one shows nothing more by it
             await asyncio.wait_for(store.renewed.wait(), 10)
         await engine.stop(grace=5.0)
     (folder / "refused.json").write_text(json.dumps(model.refused), encoding="utf-8")
 
 
-async def everything(engine: Engine) -> Run:
+async def everything(engine: Engine, store: Store) -> Run:
     first = await engine.submit("shop-agent", "everything", principal=ANA, idempotency_key="k-first")
     first_run = await until_ended(engine, first.run, {"A-2": "approve", "A-3": "decline"})
     assert first_run.status == "completed", first_run
     conversation = first.run.conversation_id
+    await store.save_file(NOTE, content())
     second = await engine.submit(
-        "shop-agent", "go on", principal=ANA, conversation_id=conversation, idempotency_key="k-second"
+        "shop-agent",
+        "go on",
+        principal=ANA,
+        conversation_id=conversation,
+        idempotency_key="k-second",
+        files=(NOTE.id,),
     )
     second_run = await until_ended(engine, second.run, {})
     assert second_run.status == "completed", second_run
@@ -120,9 +130,20 @@ async def everything(engine: Engine) -> Run:
     return first_run
 
 
+async def content() -> AsyncIterator[bytes]:
+    yield b"a note"
+
+
 async def cancel(engine: Engine, run: Run) -> None:
     cancelled = await engine.cancel(run.id, ANA)
     assert cancelled.status == "cancelled", cancelled
+
+
+async def both_told(ledger: Ledger) -> None:
+    """Wait until the handler of events was called for both runs that were cancelled."""
+    async with asyncio.timeout(30):
+        while len({line["call"] for line in ledger.lines() if line["what"] == "told"}) < 2:
+            await asyncio.sleep(0.01)
 
 
 async def forget(engine: Engine) -> None:
@@ -136,9 +157,14 @@ async def forget(engine: Engine) -> None:
 
 async def read_all(engine: Engine, store: Store, run: Run) -> None:
     await engine.list_runs(ANA)
+    await engine.list_approvals(ANA)
     await engine.list_conversations(ANA)
     await engine.read_conversation(run.conversation_id, ANA)
     await store.run_messages(run.id, ANA)
+    await store.files_of_run(Lease(run_id=run.id, run=1, conversation=1, worker=1, fence=1))
+    assert (await store.get_file(NOTE.id, ANA)).file.size == 6
+    assert await store.read_file(NOTE.id, ANA, 2, 4) == b"note"
+    await store.delete_file(NOTE.id, ANA)
 
 
 async def follow(engine: Engine, run_id: str, until: Callable[[Event], bool]) -> None:

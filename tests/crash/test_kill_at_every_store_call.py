@@ -9,11 +9,12 @@ import pytest
 from crash_scenario import play_everything
 from evidence import effects, recorded_steps
 
+from amoxi_py.ports.files import FileStore
 from amoxi_py.ports.store import Store
 from amoxi_py.testing import crash
 
 SHARDS = 2
-VERBS = {name for name in vars(Store) if not name.startswith("_")}
+VERBS = {name for name in (*vars(Store), *vars(FileStore)) if not name.startswith("_")}
 Effects = Counter[tuple[str, str]]
 
 
@@ -31,12 +32,18 @@ def check_story(folder: Path) -> None:
         ).fetchall()
         told = db.execute("SELECT run, turn, n, type, count(*) FROM event WHERE type IN (7, 9) GROUP BY 1, 2, 3, 4")
         told_counts = told.fetchall()
+        cancelled = {run_id for (run_id,) in db.execute("SELECT id FROM run WHERE status = 'cancelled'")}
         open_calls = db.execute("SELECT count(*) FROM tool_call WHERE status IN ('open', 'started')").fetchone()[0]
+        files = db.execute("SELECT name, size FROM file").fetchall()
         deltas = db.execute("SELECT count(*) FROM event WHERE type = 4").fetchone()[0]
     assert statuses == {"completed": 2, "cancelled": 2}
     assert sorted(count for _run, count in ends) == [1, 1, 1, 1]
     assert {row[4] for row in told_counts} == {1}
     assert (open_calls, deltas) == (0, 0)
+    assert {call for call, what in effects(folder) if what == "told"} == cancelled
+    assert files == [("receipt.txt", 7)], "a call that runs again saves its file once"
+    kept = [file.stat().st_size for file in (folder / "files").rglob("*") if file.is_file()]
+    assert kept == [7], "no half file and none without an owner"
     assert json.loads((folder / "refused.json").read_text(encoding="utf-8")) == []
 
 

@@ -41,12 +41,24 @@ class PlainToolContext(_InThread, ToolContext):
     async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         raise AssertionError("no tool of these tests has steps")
 
+    async def save_file(self, name: str, data: Any, *, media_type: str | None = None) -> Any:
+        raise AssertionError("no tool of these tests has files")
+
+    async def open_file(self, id: str) -> Any:
+        raise AssertionError("no tool of these tests has files")
+
 
 class PlainSyncToolContext(_InThread, SyncToolContext):
     """The context of sync tools."""
 
     def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         raise AssertionError("no tool of these tests has steps")
+
+    def save_file(self, name: str, data: Any, *, media_type: str | None = None) -> Any:
+        raise AssertionError("no tool of these tests has files")
+
+    def open_file(self, id: str) -> Any:
+        raise AssertionError("no tool of these tests has files")
 
 
 @pytest.fixture

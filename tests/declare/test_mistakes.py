@@ -14,7 +14,7 @@ from __future__ import annotations
 import abc, enum, functools
 from typing import TYPE_CHECKING, Annotated, Any, Iterator, Protocol
 from pydantic import BaseModel, Field
-from amoxi_py import agent, configure, singleton, step, tool
+from amoxi_py import agent, authenticate, configure, singleton, step, tool
 from amoxi_py import SyncToolContext, ToolContext
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -110,9 +110,34 @@ MISTAKES = {
         "@tool(needs_approval=True, approver='boss')\ndef f(): ...",
         ["approver='boss'", "role:<name>"],
     ),
-    "approver that is a function": (
-        "@tool(approver=lambda p, a: True)\ndef f(): ...",
-        ["not in this version", "role:<name>"],
+    "approver that takes too little": (
+        "@tool(needs_approval=True, approver=lambda principal: True)\ndef f(): ...",
+        ["tool 'f'", "`approver` must be a function `(principal, approval) -> bool`"],
+    ),
+    "approver that asks for what is not there": (
+        "def a(p, a, s: Service): ...\n@tool(needs_approval=True, approver=a)\ndef f(): ...",
+        ["f", "asks for 'Service'", "nothing provides", "@singleton"],
+    ),
+    "approver that gives an untyped thing": (
+        "def a(p, a, s): ...\n@tool(needs_approval=True, approver=a)\ndef f(): ...",
+        ["tool 'f'", "takes 's' besides", "needs a class as its type"],
+    ),
+    "readers that are nobody": (
+        "@agent(readers='staff')\nclass A:\n    '''Help.'''",
+        ["agent 'a'", "readers='staff'", "role:<name>", "only the owner reads"],
+    ),
+    "two sign-ins": (
+        "@authenticate\ndef a(request): ...\n@authenticate\ndef b(request): ...",
+        ["'b'", "one @authenticate", "'a'", "make one function of both"],
+    ),
+    "sign-in without a request": (
+        "@authenticate\ndef a(): ...",
+        ["'a'", "@authenticate must be a function `(request) -> Principal | None`"],
+    ),
+    "sign-in that yields": ("@authenticate\ndef a(request):\n    yield None", ["'a'", "is a generator"]),
+    "sign-in that asks for what is not there": (
+        "@authenticate\ndef a(request, s: Service): ...",
+        ["'a'", "asks for 'Service'", "nothing provides", "@singleton"],
     ),
     "needs_approval that is text": ("@tool(needs_approval='yes')\ndef f(): ...", ["needs_approval='yes'", "function"]),
     "needs_approval that asks for what is not there": (
@@ -190,7 +215,7 @@ MISTAKES = {
     ),
     "instructions that take too much": (
         "@agent\nclass Helper:\n    def instructions(self, ctx, more): ...",
-        ["agent 'helper'", "takes the context and nothing else"],
+        ["agent 'helper'", "takes the context and what is injected"],
     ),
     "class without tools": (
         "@agent(tools=[Service])\nclass Helper:\n    '''Help.'''",
@@ -279,7 +304,11 @@ MISTAKES = {
     ),
     "protocol as a singleton": ("@singleton\nclass A(Protocol): ...", ["singleton 'A'", "abstract"]),
     "async configure": ("@configure\nasync def f(app): ...", ["'f'", "not async ones"]),
-    "configure without the application": ("@configure\ndef f(): ...", ["'f'", "take the application"]),
+    "configure asks for what is made later": (
+        "@singleton\nclass Shop: ...\n@configure\ndef f(app, shop: Shop): ...",
+        ["'f'", "'shop'", "'Shop' is made when the process starts", "only models with @settings"],
+    ),
+    "configure without the application": ("@configure\ndef f(): ...", ["'f'", "(app: FastAPI) -> None"]),
     "options of a step": (
         "@step(retries=-1)\ndef f(): ...",
         ["cannot be imported", "@step(retries=-1)", "from 0 up", "mistaken.py, line 11"],
@@ -297,7 +326,7 @@ MISTAKES = {
             f"@agent({option}=None)\nclass A:\n    '''Help.'''",
             ["agent 'a'", f"`{option}` is not in this version"],
         )
-        for option in ("agents", "memory", "result", "budget", "readers")
+        for option in ("agents", "memory", "result", "budget")
     },
     "program that ends": (
         "import sys\nsys.exit(3)",

@@ -32,7 +32,7 @@ def test_everything_that_is_declared_is_found_once(package: Callable[..., str]) 
     assert set(declarations.catalog.agents) == {"helper"}
     assert [cls.__name__ for cls in declarations.singletons] == ["Tools"]
     pages = importlib.import_module(f"{name}.pages")
-    assert declarations.configure == (pages.pages, pages.more)
+    assert [one.function for one in declarations.configure] == [pages.pages, pages.more]
     assert f"{name}.__main__" not in sys.modules
 
 
@@ -67,7 +67,7 @@ def test_a_scan_during_a_scan_stops_the_start_and_says_so(package: Callable[...,
         scan_package(name)
     [problem] = caught.value.problems
     assert problem.startswith(
-        f"{name}.server: create_app() was called while the modules of {name!r} were being imported"
+        f"{name}.server: create_app() or install() was called while the modules of {name!r} were being imported"
     )
     other = package(tools=IMPORTS + "@tool\ndef two(): ...\n")
     assert set(scan_package(other).catalog.tools) == {"two"}

@@ -32,7 +32,7 @@ LEFT_OUT = shutil.ignore_patterns("__pycache__", ".pytest_cache", "ai", "*.log",
 INFO = re.compile(r'(?P<language>[a-z]*)(?: title="(?P<title>[^"]+)")?[ \t]*\n')
 NOT_RUN = re.compile(r"<!-- not run: [^\n]{10,} -->\n\s*\Z")
 FILE = re.compile(r"[\w./-]*\.\w+")
-PORT = re.compile(r"\b(localhost|127\.0\.0\.1):8080\b")
+PORT = re.compile(r"(\blocalhost:|\b127\.0\.0\.1:|--port )8080\b")
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 ONE_COMMAND_S = 60.0
 MODULE = "guide"
@@ -166,7 +166,7 @@ class Reader:
         """Do what one block says."""
         block = example.region.lexemes
         title = block["title"] or ""
-        source = self.ids.put_in(PORT.sub(rf"\1:{self.port}", str(block["source"])))
+        source = self.ids.put_in(PORT.sub(rf"\g<1>{self.port}", str(block["source"])))
         language = block["language"]
         self.ran += 1
         if title == "output":
@@ -179,7 +179,7 @@ class Reader:
         elif language == "sh" and not title:
             self._run(source)
         elif language == "js" and title.startswith("console of "):
-            self._run_in_browser(PORT.sub(rf"\1:{self.port}", title.removeprefix("console of ")), source)
+            self._run_in_browser(PORT.sub(rf"\g<1>{self.port}", title.removeprefix("console of ")), source)
         elif FILE.fullmatch(title):
             self._write(title, source)
         elif language == "python" and not title:
@@ -240,8 +240,8 @@ class Reader:
         log = self.folder.parent / f"{title.replace(' ', '-')}-{self.ran}.log"
         terminal = self._terminals[title] = Terminal(script, self.here, self._env, log)
         self.last = terminal.text
-        terminal.wait_for(" is ready: ")
-        terminal.wait_for("to kill it")
+        for sign in ("Uvicorn running on",) if "uvicorn" in script else (" is ready: ", "to kill it"):
+            terminal.wait_for(sign)
 
     def _run_python(self, example: Example, source: str) -> None:
         """Run Python in the namespace of the page, as if it were a program in the current folder."""
@@ -340,6 +340,33 @@ def read_page(tmp_path: Path) -> Iterator[Callable[[Path, bool], int]]:
         return reader.ran
 
     yield read
+    for reader in readers:
+        reader.close()
+
+
+@pytest.fixture
+def try_readme() -> Iterator[Callable[[Path], str]]:
+    """Follow an app's README in its folder up to the first request or script, and return what that printed.
+
+    A block that shows its output is compared.
+    """
+    readers: list[Reader] = []
+
+    def attempt(readme: Path) -> str:
+        reader = Reader(readme.parent)
+        readers.append(reader)
+        printed = ""
+        for example in blocks_of(readme, reader.follow).examples():
+            block = example.region.lexemes
+            if printed and block["title"] != "output":
+                break
+            example.evaluate()
+            if block["language"] == "sh" and not block["title"] and re.search(r"\b(curl|python3?) ", block["source"]):
+                printed = reader.last()
+        reader.check()
+        return printed
+
+    yield attempt
     for reader in readers:
         reader.close()
 

@@ -13,6 +13,7 @@ import pytest
 from amoxi_py import testing
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.xdist_group("site")  # built once, not by each process of the tests
 LOADED = re.compile(
     r"<(?:script|img|iframe|source)[^>]+?src=\"(https?:)?//|<link[^>]+?href=\"(https?:)?//|url\(['\"]?https?:"
 )

@@ -28,12 +28,12 @@ class OneModel:
 
 def run_engine(
     store: SqliteStore,
-    agents: list[type],
+    agents: list[Any],
     script: Any,
     story: Callable[[Engine], Awaitable[Any]],
     **settings: Any,
 ) -> Any:
-    """Run a story on an engine of these agents, and return what it returns."""
+    """Run a story on an engine of these agents and handlers, and return what it returns."""
 
     async def main() -> Any:
         declarations = build_declarations(agents)
@@ -44,6 +44,7 @@ def run_engine(
                 instances=instances,
                 models=OneModel(ScriptedModel(script, record=False)),
                 settings=EngineSettings(**settings),
+                handlers=declarations.handlers,
             )
             await engine.start()
             try:

@@ -68,9 +68,9 @@ class Reads(SqliteStore):
 
     reads = 0
 
-    async def get_run(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
+    async def get_run(self, run_id: str, principal: Principal, agent: str | None = None, **options: Any) -> Run:
         self.reads += 1
-        return await super().get_run(run_id, principal, agent)
+        return await super().get_run(run_id, principal, agent, **options)
 
 
 @pytest.fixture
@@ -104,6 +104,25 @@ def test_a_wait_says_nothing_of_a_run_to_others(tell: Any) -> None:
             with pytest.raises(NotFound):
                 await engine.wait(submitted.run.id, principal, agent=name, timeout=10)
         assert (await engine.wait(submitted.run.id, ANN, agent="looker", timeout=10)).status == "completed"
+
+    tell(["It is fine."], use)
+
+
+def test_an_end_that_was_told_just_before_somebody_waits_is_not_waited_for_again(tell: Any) -> None:
+    async def use(engine: Engine, store: Reads) -> None:
+        submitted = await engine.submit("looker", "Look at it", principal=ANN)
+        told = asyncio.get_running_loop().create_future()
+        stream = await engine.follow(ANN, run_id=submitted.run.id)
+        end_of, waits = engine._hub.end_of, []
+
+        def end_of_told_one(run_id: str) -> asyncio.Future[None]:
+            waits.append(run_id)
+            return end_of(run_id) if len(waits) > 1 else told  # the first one is never done
+
+        engine._hub.end_of = end_of_told_one  # type: ignore[method-assign]
+        waiting = asyncio.ensure_future(engine.wait(submitted.run.id, ANN, timeout=100))
+        assert [event.type.label async for batch in stream for event in batch][-1] == "run.completed"
+        assert (await asyncio.wait_for(waiting, 10)).status == "completed"
 
     tell(["It is fine."], use)
 

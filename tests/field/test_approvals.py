@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -453,7 +454,8 @@ def test_an_approval_that_expired_while_no_server_ran_cannot_be_given_any_more(
     door = start(folder, env={**env, "AI_RUNS_WORKER": "false"})
     api = client(door)
     assert api.run(run["id"])["waiting_for"] == [wanted]
-    until(lambda: decision_of(api.decide(run["id"], wanted["call_id"], "approve")) == (409, "approval_expired"))
+    until(lambda: datetime.now(UTC) > datetime.fromisoformat(wanted["expires_at"]))
+    assert decision_of(api.decide(run["id"], wanted["call_id"], "approve")) == (409, "approval_expired")
     start(folder, env=env)
     assert api.until_status(run["id"])["output"] == "I have an answer."
     assert decision_of(api.decide(run["id"], wanted["call_id"], "approve")) == (409, "approval_expired")

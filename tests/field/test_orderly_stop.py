@@ -272,14 +272,14 @@ def test_a_signal_during_the_start_ends_it_and_the_next_start_is_whole(
     folder = field_app(APP)
     folder.open_gate("short")
     for later in (0.0, 0.3):
-        server = start(folder, env=ENV, wait_ready=False, args=["--workers", workers])
+        server = start(folder, env=ENV, wait_ready=False, args=["--workers", workers], anew=True)
         until(lambda server=server: hears_sigterm(server))
         heard = time.monotonic()
         until(lambda heard=heard, later=later: time.monotonic() - heard >= later)
         server.process.send_signal(number)
         assert server.wait_exit(10) == 0
         assert "Traceback" not in server.log()
-    server = start(folder, env=ENV, wait_ready=False, args=["--workers", workers])
+    server = start(folder, env=ENV, wait_ready=False, args=["--workers", workers], anew=True)
     until(lambda: hears_sigterm(server) and (folder / "data" / "ai" / "amoxi.db").exists(), 40)
     server.process.send_signal(number)
     assert server.wait_exit(10) == 0

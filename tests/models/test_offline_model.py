@@ -97,6 +97,39 @@ def calls_for(tools: tuple[ToolSpec, ...], text: str) -> Calls:
     return [(call.name, json.loads(call.arguments)) for call in reply.calls]
 
 
+TABLES = (
+    a_tool("describe_table", "Describe a table.", {"file_id": TEXT}),
+    a_tool("compare_tables", "Compare two tables.", {"old_file_id": TEXT, "new_file_id": TEXT}),
+)
+OLD = UserMessage(text="Here it is.", notes=("[file file_a1: 'old.csv', text/csv, 9 bytes]",))
+NEW = UserMessage(text="Describe this table", notes=("[file file_b2: 'new.csv', text/csv, 9 bytes]",))
+SEEN = AssistantMessage(text="I see.")
+
+
+@pytest.mark.parametrize(
+    ("messages", "tool", "files"),
+    [
+        ([NEW], "describe_table", {"file_id": "file_b2"}),
+        ([OLD, SEEN, UserMessage(text="Describe the table")], "describe_table", {"file_id": "file_a1"}),
+        ([OLD, SEEN, UserMessage(text="Describe the table file_c3")], "describe_table", {"file_id": "file_c3"}),
+        (
+            [OLD, SEEN, NEW, SEEN, UserMessage(text="Compare the tables")],
+            "compare_tables",
+            {"old_file_id": "file_b2", "new_file_id": "file_a1"},
+        ),
+    ],
+)
+def test_a_tool_that_wants_a_file_gets_the_one_that_was_sent_last(
+    messages: list[ModelMessage], tool: str, files: dict[str, str]
+) -> None:
+    (call,) = reply_to(TABLES, *messages).calls
+    assert (call.name, json.loads(call.arguments)) == (tool, files)
+
+
+def test_a_file_that_nobody_sent_is_asked_for() -> None:
+    assert reply_to(TABLES, UserMessage(text="Describe the table")).calls == ()
+
+
 def answer_to(tool: str, content: str, *, is_error: bool = False, tools: tuple[ToolSpec, ...] = SHOP) -> str:
     """Return what the model says after one call of a tool gave this result."""
     user = UserMessage(text="Refund order A-1001")

@@ -55,7 +55,7 @@ def test_its_own_tests_pass(folder: Path) -> None:
 
 
 def test_it_answers_looks_up_and_notes_as_promised(serve: Any, folder: Path) -> None:
-    visitor = Visitor(serve(folder).url)
+    visitor = Visitor(serve(folder, anew=True).url)
     agents = {agent["name"]: [tool["name"] for tool in agent["tools"]] for agent in visitor.call("/agents")["items"]}
     assert agents == {
         "assistant": ["list_notes", "add_note"],

@@ -11,10 +11,14 @@ from typing import Any
 
 from amoxi_py.cli.checks.finding import Finding
 from amoxi_py.config.callers import is_caller_variable
+from amoxi_py.config.found import Found
 from amoxi_py.config.load import PROFILE_VARIABLE, PROVIDER_VARIABLES, SECRET_KEYS, SETTINGS_FILE, examine_settings
+from amoxi_py.config.own_sections import OwnSections, examine_own_sections
 from amoxi_py.config.sections import Sections, known_keys, value_of, variable_of
 from amoxi_py.config.settings import DEV, PRODUCTION
-from amoxi_py.config.sources import FILE, Found, process_environment, read_variables
+from amoxi_py.config.sources import FILE, process_environment, read_variables
+from amoxi_py.declare.scan import Declarations
+from amoxi_py.declare.settings import section_of
 from amoxi_py.errors import ConfigError
 
 HIDDEN = "***"
@@ -51,6 +55,7 @@ class Configuration:
             self.settings, problems = examine_settings(self.folder, profile=PRODUCTION)
             problems = (*error.problems, *problems)
         self.problems = problems
+        self._own = OwnSections(models={})
         self.variables = read_variables(self.folder, self.settings.profile, environ)
 
     def findings(self) -> Iterator[Finding]:
@@ -76,8 +81,23 @@ class Configuration:
                 fix="amoxi token NAME makes a token; or set 'ai.http.anonymous' to true",
             )
 
+    def look_at_own_sections(self, declarations: Declarations | None) -> Iterator[Finding]:
+        """Look at the sections that the app's package claims, which is known when it could be searched."""
+        if declarations is None:
+            return
+        self._own = own = examine_own_sections(self.settings, declarations.settings)
+        for problem in own.problems:
+            fix = "correct it, or the class that is marked with @settings"
+            yield Finding(check="settings", level="error", text=problem, fix=fix)
+        for warning in own.warnings:
+            yield Finding(check="settings", level="warning", text=warning, fix="correct it, or take it out")
+        if declarations.settings and not own.problems:
+            sections = ", ".join(sorted(map(section_of, declarations.settings)))
+            text = f"the app's own sections fit: {sections}"
+            yield Finding(check="settings", level="ok", text=text)
+
     def shown(self) -> list[Shown]:
-        """Return all settings, then providers and callers."""
+        """Return all settings, those of the app's own sections, then providers and callers."""
         sections = Sections.model_construct(
             app=self.settings.app, server=self.settings.server, ai=self.settings.ai, log=self.settings.log
         )
@@ -88,7 +108,7 @@ class Configuration:
             if source == "default":
                 value = self._effective(key, value)
             rows.append(Shown(key=key, variable=variable_of(key), value=value, source=source))
-        return rows + self._providers() + self._callers()
+        return rows + self._own_values() + self._providers() + self._callers()
 
     def hide(self, text: str) -> str:
         """Return a text without any secret that the settings or the environment hold."""
@@ -104,6 +124,17 @@ class Configuration:
             "log.format": self.settings.log_format,
         }
         return derived.get(key, value)
+
+    def _own_values(self) -> list[Shown]:
+        return [
+            Shown(
+                key=one.key,
+                variable=variable_of(one.key),
+                value=_as_text(one.value, secret=one.secret),
+                source=one.source or "default",
+            )
+            for one in self._own.values
+        ]
 
     def _providers(self) -> list[Shown]:
         rows = []
@@ -153,6 +184,7 @@ class Configuration:
         held |= {str(found.value) for name, found in self.variables.items() if is_caller_variable(name)}
         held |= {part.strip() for text in list(held) for part in text.split(",")}
         held |= {text for name, text in self.settings.provider.items() if name not in _SHOWN_PROVIDERS}
+        held |= set(self._own.secrets)
         for secret in (self.settings.server.secret, self.settings.ai.store.listen_url):
             if secret is not None:
                 held.add(secret.get_secret_value())
@@ -191,10 +223,10 @@ def _of_files(variables: Mapping[str, Found]) -> Iterator[str]:
 
 
 def _as_text(value: Any, *, secret: bool = False) -> str:
-    if value is None or value == ():
+    if value is None or value == () or value == []:
         return "not set"
     if secret:
         return "set"
     if isinstance(value, bool):
         return "true" if value else "false"
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return ", ".join(map(str, value)) if isinstance(value, (tuple, list, set, frozenset)) else str(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Any
@@ -49,6 +49,7 @@ _WRITTEN_DATE = re.compile(
 _DAYS = {"yesterday": -1, "today": 0, "tomorrow": 1}
 _QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|«([^»]+)»|(?<!\w)'([^']+)'(?!\w)")
 _NAMED = r"\b(?:to|from|for|in|at|by|with|of|on|called|named)\s+((?:[A-Z][\w'-]*)(?:\s+[A-Z][\w'-]*)*)"
+_FILE = re.compile(r"\bfile_[0-9A-Za-z_]+")
 _COLON = re.compile(r":\s+")
 _YES = {"yes", "true", "on", "enabled", "enable"}
 _NO = {"no", "false", "off", "disabled", "disable"}
@@ -75,6 +76,7 @@ class _Source:
     root: Mapping[str, Any]
     command: frozenset[str]
     today: Callable[[], date]
+    files: list[str]
     taken: list[Span] = field(default_factory=list)
     sure: bool = False
     content: bool = False
@@ -91,10 +93,19 @@ class _Source:
         self.taken.append(span)
 
 
-def fill(tool: ToolSpec, text: str, today: Callable[[], date]) -> Filled:
-    """Return the arguments of a tool that a message gives; optional ones only when it names them clearly."""
+def fill(tool: ToolSpec, text: str, today: Callable[[], date], files: Sequence[str] = ()) -> Filled:
+    """Return the arguments of a tool that a message gives; optional ones only when it names them clearly.
+
+    `files` are the ids of the files that were sent, the last message's first: each is for one argument.
+    """
     words = [*name_words(tool.name), *tokens(tool.description)]
-    source = _Source(text=text[:_LONGEST], root=tool.parameters, command=frozenset(map(stem, words)), today=today)
+    source = _Source(
+        text=text[:_LONGEST],
+        root=tool.parameters,
+        command=frozenset(map(stem, words)),
+        today=today,
+        files=list(files),
+    )
     arguments, missing = _fill_object(source, tool.parameters)
     return Filled(arguments=arguments, missing=tuple(missing), sure=source.sure, content=source.content)
 
@@ -248,6 +259,8 @@ def _find_list(source: _Source, schema: Mapping[str, Any]) -> Any:
 
 
 def _find_text(source: _Source, name: str, schema: Mapping[str, Any], *, needed: bool) -> Any:
+    if needed and {"file", "id"} <= set(name_words(name)):
+        return _find_file(source)
     pattern = _searchable(schema.get("pattern"))
     if schema.get("format") == "date":
         return _find_date(source)
@@ -265,6 +278,13 @@ def _find_text(source: _Source, name: str, schema: Mapping[str, Any], *, needed:
             source.content = source.content or source.text[: span[0]].rstrip().endswith(":")
             return value
     return MISSING
+
+
+def _find_file(source: _Source) -> Any:
+    for match in source.find(_FILE):
+        source.take(match.span())
+        return match.group()
+    return source.files.pop(0) if source.files else MISSING
 
 
 def _free_texts(source: _Source, name: str, *, needed: bool) -> Iterator[tuple[str, Span]]:

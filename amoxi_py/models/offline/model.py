@@ -26,6 +26,7 @@ from amoxi_py.ports.chat_model import (
 )
 
 _JOINTS = re.compile(r"\s*(?:[,;.!?]\s+|,?\s+)(?:and\s+then|and\s+also|and|then|also)\s+|[;.!?]\s+", re.IGNORECASE)
+_FILE_NOTE = re.compile(r"\[file (\w+):")
 _MOST_CALLS = 8
 _MOST_PIECES = 200
 
@@ -84,22 +85,25 @@ class OfflineModel:
     def _plan(self, messages: Sequence[ModelMessage], tools: Sequence[ToolSpec]) -> list[_Plan]:
         words = [read_tool(tool) for tool in tools]
         text = _text_of(messages[-1])
+        files = _files_of(messages)
         before = messages[-2] if len(messages) > 1 else None
         if isinstance(before, AssistantMessage) and before.text.startswith(ASKING):
             # an answer to the model's own question: it completes what was asked for before
             question = next(m for m in reversed(messages[:-1]) if isinstance(m, UserMessage))
-            whole = self._plan_one(f"{question.text.rstrip('?!. ')} {text}", words)
+            whole = self._plan_one(f"{question.text.rstrip('?!. ')} {text}", words, files)
             if whole and not whole[0].filled.missing:
                 return whole
         parts = [part for part in _split(text) if part.strip()]
         if len(parts) > 1:
-            separate = [self._plan_one(part, words, by_verb=True) for part in parts]
+            separate = [self._plan_one(part, words, files, by_verb=True) for part in parts]
             if all(separate) and not any(plan.filled.missing for plans in separate for plan in plans):
                 return [plan for plans in separate for plan in plans]
-        return self._plan_one(text, words) or self._plan_one(text.replace(":", " "), words)
+        return self._plan_one(text, words, files) or self._plan_one(text.replace(":", " "), words, files)
 
-    def _plan_one(self, text: str, words: Sequence[ToolWords], *, by_verb: bool = False) -> list[_Plan]:
-        filled = {tool.tool.name: fill(tool.tool, text, self._today) for tool in words}
+    def _plan_one(
+        self, text: str, words: Sequence[ToolWords], files: Sequence[str], *, by_verb: bool = False
+    ) -> list[_Plan]:
+        filled = {tool.tool.name: fill(tool.tool, text, self._today, files) for tool in words}
         message = read_message(text)
         ranked = rank(message, words, {name: _fit(found) for name, found in filled.items()})
         if not ranked or (by_verb and message.first not in ranked[0].weights):
@@ -137,6 +141,12 @@ def _split(text: str) -> list[str]:
 
 def _text_of(message: ModelMessage) -> str:
     return message.text if isinstance(message, UserMessage) else ""
+
+
+def _files_of(messages: Sequence[ModelMessage]) -> list[str]:
+    """Return the ids of the files that were sent, the last message's first."""
+    notes = [note for message in reversed(messages) if isinstance(message, UserMessage) for note in message.notes]
+    return [found[1] for note in notes if (found := _FILE_NOTE.match(note))]
 
 
 def _say(text: str) -> Reply:

@@ -43,6 +43,7 @@ def end_run(batch: Batch, run: int) -> None:
     messages = load_messages(tx, [run])[run]
     _keep_partial_reply(batch, conversation, run, messages)
     _settle_calls(batch, conversation, run, messages)
+    tx.run_all("close_approvals", [(run,)])
     ended_seq = batch.log(EventType.RUN_CANCELLED, conversation=conversation, run=run, run_id=run_id)
     tx.run("cancel_run", run=run, ended_seq=ended_seq, now=batch.now)
     if status is RunStatus.RUNNING and batch.worker_lives(worker):
@@ -68,7 +69,7 @@ def wake_next(batch: Batch, conversation: int, held_until: int | None) -> None:
 def erase(batch: Batch, conversation_id: str, principal: Principal, agent: str | None) -> int:
     """Cancel what runs in a conversation, delete it with all that belongs to it, and return its key."""
     tx = batch.tx
-    rows = tx.rows("conversation_to_erase", id=conversation_id, principal=principal.id, agent=agent)
+    rows = tx.rows("conversation_to_erase", id=conversation_id, principal=principal.owner_key, agent=agent)
     if not rows:
         raise NotFound("conversation", conversation_id)
     (conversation,) = rows[0]

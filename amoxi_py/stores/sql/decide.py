@@ -9,7 +9,8 @@ from amoxi_py.domain.encoding import clean_text
 from amoxi_py.domain.event import EventType
 from amoxi_py.domain.tool_call import CallStatus
 from amoxi_py.errors import Conflict, Forbidden, NotFound
-from amoxi_py.ports.store import CallView, Verdict
+from amoxi_py.ports.store import Verdict
+from amoxi_py.ports.views import CallView
 from amoxi_py.stores.sql.batch import Batch
 from amoxi_py.stores.sql.rows import read_status
 from amoxi_py.stores.sql.times import seconds
@@ -65,7 +66,7 @@ def decide(batch: Batch, verdict: Verdict) -> tuple[Approval, CallView]:
 
 def _decidable(view: CallView, verdict: Verdict) -> Approval:
     approval = view.call.approval
-    owner = verdict.principal.id == view.requested_by.id
+    owner = verdict.principal.owner_key == view.requested_by.owner_key
     if approval is None or verdict.run_id != view.run_id:
         raise NotFound("approval", verdict.call_id)
     if not verdict.operator and not is_approver(view, verdict.principal, verdict.allowed):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from amoxi_py.domain.event import Event, EventType
 from amoxi_py.domain.message import Message
+from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.tool_call import ToolCall
 from amoxi_py.errors import NotFound
-from amoxi_py.ports.store import LogPage, LogPosition, event_size
+from amoxi_py.ports.views import LogPage, LogPosition, event_size
 from amoxi_py.stores.sql.rows import load_calls_of_events, load_messages_of_events
 from amoxi_py.stores.sql.transaction import Row, Transaction
+from amoxi_py.stores.sql.views import seen_by
 
 _TYPES = {int(kind): kind for kind in EventType}
 _COMPLETED = int(EventType.TOOL_COMPLETED)
@@ -30,18 +32,24 @@ def queued_data(agent: str, conversation_id: str) -> dict[str, Any]:
 
 
 def find_log(
-    tx: Transaction, principal: str, run_id: str | None, conversation_id: str | None, agent: str | None
+    tx: Transaction,
+    principal: Principal,
+    run_id: str | None,
+    conversation_id: str | None,
+    agent: str | None,
+    readable: Sequence[str],
 ) -> LogPosition:
-    """Return where the log of a principal's run or conversation is."""
+    """Return where the log of a principal's run or conversation is, or of one that it may read."""
+    seen = seen_by(principal, readable)
     if run_id is not None:
-        rows = tx.rows("log_of_run", id=run_id, principal=principal, agent=agent)
+        rows = tx.rows("log_of_run", id=run_id, agent=agent, **seen)
         if not rows or conversation_id not in (None, rows[0][5]):
             raise NotFound("run", run_id)
         run, conversation, first_seq, last_seq, ended_seq, _ = rows[0]
         return LogPosition(
             conversation=conversation, run=run, first_seq=first_seq, last_seq=last_seq, ended_seq=ended_seq
         )
-    rows = tx.rows("log_of_conversation", id=conversation_id, principal=principal, agent=agent)
+    rows = tx.rows("log_of_conversation", id=conversation_id, agent=agent, **seen)
     if not rows:
         raise NotFound("conversation", conversation_id or "")
     conversation, last_seq, first_seq = rows[0]

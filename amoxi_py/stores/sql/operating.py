@@ -8,12 +8,12 @@ from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import FINAL, Run, RunStatus
 from amoxi_py.errors import NotFound
 from amoxi_py.ports.operator_store import RunFilter
-from amoxi_py.ports.store import CallView, Page
+from amoxi_py.ports.views import CallView, Page
 from amoxi_py.stores.sql.cursor import decode_cursor, encode_cursor
-from amoxi_py.stores.sql.rows import load_calls, read_principal
+from amoxi_py.stores.sql.rows import read_principal
 from amoxi_py.stores.sql.times import millis
 from amoxi_py.stores.sql.transaction import Row, Transaction
-from amoxi_py.stores.sql.views import load_runs
+from amoxi_py.stores.sql.views import load_call_views, load_runs
 
 _LOOKED_AT = 5000
 
@@ -35,7 +35,7 @@ def open_approvals(tx: Transaction, now: float, limit: int, cursor: str | None) 
     run, turn, n = (0, 0, 0) if cursor is None else decode_cursor("all-approvals", cursor, 3)
     rows = tx.rows("open_approvals", run=run, turn=turn, n=n, now=millis(now), limit=limit + 1)
     more = encode_cursor("all-approvals", *rows[limit - 1][:3]) if len(rows) > limit else None
-    return Page(items=_call_views(tx, rows[:limit]), next_cursor=more)
+    return Page(items=load_call_views(tx, rows[:limit]), next_cursor=more)
 
 
 def owner_of(tx: Transaction, run_id: str) -> Principal:
@@ -60,20 +60,3 @@ def _look(tx: Transaction, wanted: RunFilter, before: int, looked_at: int, limit
     if status is None or status is RunStatus.COMPLETED:
         return tx.rows("find_runs", **where)
     return tx.rows("find_runs_that_ended_badly" if status in FINAL else "find_open_runs", **where)
-
-
-def _call_views(tx: Transaction, rows: list[Row]) -> tuple[CallView, ...]:
-    if not rows:
-        return ()
-    of_turns = load_calls(tx, sorted({(row[0], row[1]) for row in rows}))
-    calls = {(*place, call.n): call for place, of_turn in of_turns.items() for call in of_turn}
-    return tuple(
-        CallView(
-            call=calls[run, turn, n],
-            run_id=run_id,
-            agent=agent,
-            conversation_id=conversation_id,
-            requested_by=read_principal(principal, facts),
-        )
-        for run, turn, n, run_id, agent, conversation_id, principal, facts in rows
-    )

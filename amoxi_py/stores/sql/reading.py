@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from amoxi_py.domain.approval import FUNCTION, OWNER
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Run
 from amoxi_py.errors import NotFound
-from amoxi_py.ports.store import CallView, Conversation, ConversationPage, Page
+from amoxi_py.ports.views import CallView, Conversation, ConversationPage, Page
 from amoxi_py.stores.sql.cursor import decode_cursor, encode_cursor
-from amoxi_py.stores.sql.rows import load_turns
-from amoxi_py.stores.sql.times import seconds
+from amoxi_py.stores.sql.rows import json_rows, load_turns
+from amoxi_py.stores.sql.times import millis, seconds
 from amoxi_py.stores.sql.transaction import Row, Transaction
-from amoxi_py.stores.sql.views import is_approver, load_call_view, load_runs
+from amoxi_py.stores.sql.views import is_approver, load_call_view, load_call_views, load_runs, seen_by
 
 
 def list_runs(tx: Transaction, principal: Principal, agent: str | None, limit: int, cursor: str | None) -> Page[Run]:
     """Return a principal's runs, newest first."""
     (before,) = decode_cursor("runs", cursor, 1)
-    rows = tx.rows("list_runs", principal=principal.id, agent=agent, before=before, limit=limit + 1)
+    rows = tx.rows("list_runs", principal=principal.owner_key, agent=agent, before=before, limit=limit + 1)
     keys = [key for (key,) in rows[:limit]]
     more = encode_cursor("runs", keys[-1]) if len(rows) > limit else None
     return Page(items=load_runs(tx, keys), next_cursor=more)
@@ -28,9 +31,23 @@ def get_call(tx: Transaction, call_id: str, principal: Principal) -> CallView:
     if found is None:
         raise NotFound("call", call_id)
     _, view = found
-    if principal.id != view.requested_by.id and not is_approver(view, principal, allowed=True):
+    if principal.owner_key != view.requested_by.owner_key and not is_approver(view, principal, allowed=True):
         raise NotFound("call", call_id)
     return view
+
+
+def list_approvals(
+    tx: Transaction, principal: Principal, now: float, functions: bool, limit: int, cursor: str | None
+) -> Page[CallView]:
+    """Return the open approvals that a principal may decide, or about which a function has to be asked."""
+    rules = [(OWNER, principal.owner_key)]
+    rules += [(f"role:{role}", principal.tenant_key) for role in sorted(principal.roles)]
+    rules += [(FUNCTION, principal.tenant_key)] if functions else []
+    run, turn, n = (0, 0, 0) if cursor is None else decode_cursor("approvals", cursor, 3)
+    place = {"run": run, "turn": turn, "n": n}
+    rows = tx.rows("list_approvals", rows=json_rows(rules), now=millis(now), limit=limit + 1, **place)
+    more = encode_cursor("approvals", *rows[limit - 1][:3]) if len(rows) > limit else None
+    return Page(items=load_call_views(tx, rows[:limit]), next_cursor=more)
 
 
 def list_conversations(
@@ -38,19 +55,25 @@ def list_conversations(
 ) -> Page[Conversation]:
     """Return a principal's conversations, newest first."""
     (before,) = decode_cursor("conversations", cursor, 1)
-    rows = tx.rows("list_conversations", principal=principal.id, agent=agent, before=before, limit=limit + 1)
+    rows = tx.rows("list_conversations", principal=principal.owner_key, agent=agent, before=before, limit=limit + 1)
     more = encode_cursor("conversations", rows[limit - 1][0]) if len(rows) > limit else None
     return Page(items=tuple(_conversation(row) for row in rows[:limit]), next_cursor=more)
 
 
 def read_conversation(
-    tx: Transaction, conversation_id: str, principal: Principal, agent: str | None, limit: int, cursor: str | None
+    tx: Transaction,
+    conversation_id: str,
+    principal: Principal,
+    agent: str | None,
+    limit: int,
+    cursor: str | None,
+    readable: Sequence[str] = (),
 ) -> ConversationPage:
     """Return messages of a conversation, and the number after which a stream brings what is not in them.
 
     While a reply is streamed that number lies before its first delta, so messages told after it are left out.
     """
-    rows = tx.rows("find_conversation", id=conversation_id, principal=principal.id, agent=agent)
+    rows = tx.rows("find_conversation", id=conversation_id, agent=agent, **seen_by(principal, readable))
     if not rows:
         raise NotFound("conversation", conversation_id)
     conversation, last_seq = rows[0][0], rows[0][6]

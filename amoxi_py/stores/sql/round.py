@@ -12,6 +12,8 @@ from amoxi_py.stores.sql.rows import json_rows
 from amoxi_py.stores.sql.times import millis
 from amoxi_py.stores.sql.transaction import Row
 
+_END = 8
+
 
 class Round:
     """At most one change of each run: rows are gathered by `add` and stored by `store`; events are only logged."""
@@ -89,6 +91,9 @@ class Round:
             self._batch.tx.run_all("keep_instructions", self._instructions)
         if self._ends:
             self._batch.tx.run_all("end_runs", self._ends)
+            failed = [(row[0],) for row in self._ends if row[_END] == "failed"]
+            if failed:  # one that is completed has no open call
+                self._batch.tx.run_all("close_approvals", failed)
             wakes = [(conversation, self._batch.now) for conversation in self._ended]
             self._batch.tx.run_all("wake_next_runs", wakes)
 

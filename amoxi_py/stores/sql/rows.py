@@ -11,7 +11,7 @@ from amoxi_py.domain.approval import Approval
 from amoxi_py.domain.encoding import decode_json, encode_json
 from amoxi_py.domain.ids import call_id
 from amoxi_py.domain.message import Message
-from amoxi_py.domain.principal import Principal, principal_from_json, principal_to_json
+from amoxi_py.domain.principal import Principal, id_of_owner, principal_from_json, principal_to_json
 from amoxi_py.domain.run import Lease, RunRows, RunStatus
 from amoxi_py.domain.tool_call import CallStatus, Effect, StepRecord, ToolCall
 from amoxi_py.domain.usage import Usage
@@ -34,9 +34,9 @@ def principal_facts(principal: Principal) -> str:
     return encode_json(principal_to_json(principal))
 
 
-def read_principal(id: str, facts: str) -> Principal:
+def read_principal(owner: str, facts: str) -> Principal:
     """Return the principal that was stored with a run."""
-    return principal_from_json(id, decode_json(facts))
+    return principal_from_json(id_of_owner(owner), decode_json(facts))
 
 
 def read_status(status: str, ended_seq: int | None) -> RunStatus:

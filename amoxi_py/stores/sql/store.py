@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterable, Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from amoxi_py.domain.approval import Approval
+from amoxi_py.domain.event import EventType
+from amoxi_py.domain.file import File
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Lease, Run, RunRows
 from amoxi_py.errors import LeaseLost, NotFound
+from amoxi_py.ports.deliveries import Delivered, DeliveryPage, HandlerLease
+from amoxi_py.ports.files import NewFile, StoredFile
 from amoxi_py.ports.operator_store import RunFilter
-from amoxi_py.ports.store import (
-    CallView,
-    Change,
-    Conversation,
-    ConversationPage,
-    LogPage,
-    LogPosition,
-    Page,
-    Submission,
-    Submitted,
-    Verdict,
-    WorkerKey,
-)
-from amoxi_py.stores.sql import cancel, changes, claim, decide, log, operating, reading, views
+from amoxi_py.ports.store import Change, Submission, Submitted, Verdict, WorkerKey
+from amoxi_py.ports.views import CallView, Conversation, ConversationPage, LogPage, LogPosition, Page
+from amoxi_py.stores.sql import cancel, changes, claim, decide, files, handlers, log, operating, reading, views
 from amoxi_py.stores.sql.batch import Batch
 from amoxi_py.stores.sql.rows import load_leased_runs, load_messages
 from amoxi_py.stores.sql.transaction import Transaction
@@ -67,16 +60,58 @@ class SqlStore(ABC):
 
     async def erase(self, conversation_id: str, principal: Principal, agent: str | None = None) -> int:
         found: list[int] = []
+        blobs: set[str] = set()
 
         def erase(batch: Batch) -> int:
             try:
                 found.append(cancel.erase(batch, conversation_id, principal, agent))
+                blobs.update(files.erase_files(batch, found[-1]))
             except NotFound:
                 if not found:  # a second pass, after a commit whose answer was lost, finds it gone
                     raise
             return found[-1]
 
-        return cast(int, await self._perform(Act(erase)))
+        erased = cast(int, await self._perform(Act(erase)))
+        await self._remove_blobs(blobs)
+        return erased
+
+    # -- files
+
+    @abstractmethod
+    async def save_file(self, new: NewFile, parts: AsyncIterable[bytes]) -> StoredFile:
+        """Make the bytes durable, then add their row."""
+
+    @abstractmethod
+    async def read_file(
+        self, file_id: str, principal: Principal, start: int, length: int, *, readable: Sequence[str] = ()
+    ) -> bytes:
+        """Return a piece of the bytes."""
+
+    @abstractmethod
+    async def _remove_blobs(self, blobs: set[str]) -> None:
+        """Give back the space of bytes that no row refers to any more."""
+
+    async def get_file(self, file_id: str, principal: Principal, *, readable: Sequence[str] = ()) -> StoredFile:
+        return await self._read(lambda tx: files.get_file(tx, file_id, principal, readable))
+
+    async def find_files(self, file_ids: Sequence[str], principal: Principal) -> tuple[File, ...]:
+        return await self._read(lambda tx: files.find_files(tx, file_ids, principal))
+
+    async def files_of_run(self, lease: Lease) -> tuple[str, ...]:
+        return await self._read(lambda tx: files.files_of_run(tx, lease))
+
+    async def delete_file(self, file_id: str, principal: Principal) -> None:
+        blobs: set[str] = set()
+
+        def delete(batch: Batch) -> None:
+            try:
+                blobs.update(files.delete_file(batch, file_id, principal))
+            except NotFound:
+                if not blobs:  # a second pass, after a commit whose answer was lost, finds it gone
+                    raise
+
+        await self._perform(Act(delete))
+        await self._remove_blobs(blobs)
 
     # -- a worker's verbs
 
@@ -127,10 +162,26 @@ class SqlStore(ABC):
 
         return await self._read(history)
 
+    # -- a worker's verbs about handlers of events
+
+    async def claim_handlers(self, names: Sequence[str], worker: WorkerKey | None) -> tuple[HandlerLease, ...]:
+        claimed = await self._perform(Act(lambda batch: handlers.claim_handlers(batch, names, worker)))
+        return cast(tuple[HandlerLease, ...], claimed)
+
+    async def deliveries(
+        self, lease: HandlerLease, types: Sequence[EventType], after: int | None, limit: int
+    ) -> DeliveryPage:
+        return await self._read(lambda tx: handlers.deliveries(tx, lease, types, after, limit))
+
+    async def settle_deliveries(self, lease: HandlerLease, delivered: Sequence[Delivered], done_to: int) -> None:
+        await self._perform(Act(lambda batch: handlers.settle_deliveries(batch, lease, delivered, done_to)))
+
     # -- reads for the outside
 
-    async def get_run(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
-        return await self._read(lambda tx: views.get_run(tx, run_id, principal, agent))
+    async def get_run(
+        self, run_id: str, principal: Principal, agent: str | None = None, *, readable: Sequence[str] = ()
+    ) -> Run:
+        return await self._read(lambda tx: views.get_run(tx, run_id, principal, agent, readable))
 
     async def run_messages(self, run_id: str, principal: Principal) -> tuple[Message, ...]:
         return await self._read(lambda tx: views.run_messages(tx, run_id, principal))
@@ -142,6 +193,11 @@ class SqlStore(ABC):
 
     async def get_call(self, call_id: str, principal: Principal) -> CallView:
         return await self._read(lambda tx: reading.get_call(tx, call_id, principal))
+
+    async def list_approvals(
+        self, principal: Principal, now: float, *, functions: bool, limit: int = 50, cursor: str | None = None
+    ) -> Page[CallView]:
+        return await self._read(lambda tx: reading.list_approvals(tx, principal, now, functions, limit, cursor))
 
     async def list_conversations(
         self, principal: Principal, agent: str | None = None, *, limit: int = 50, cursor: str | None = None
@@ -156,9 +212,10 @@ class SqlStore(ABC):
         *,
         limit: int = 50,
         cursor: str | None = None,
+        readable: Sequence[str] = (),
     ) -> ConversationPage:
         return await self._read(
-            lambda tx: reading.read_conversation(tx, conversation_id, principal, agent, limit, cursor)
+            lambda tx: reading.read_conversation(tx, conversation_id, principal, agent, limit, cursor, readable)
         )
 
     async def find_log(
@@ -168,8 +225,9 @@ class SqlStore(ABC):
         run_id: str | None = None,
         conversation_id: str | None = None,
         agent: str | None = None,
+        readable: Sequence[str] = (),
     ) -> LogPosition:
-        return await self._read(lambda tx: log.find_log(tx, principal.id, run_id, conversation_id, agent))
+        return await self._read(lambda tx: log.find_log(tx, principal, run_id, conversation_id, agent, readable))
 
     async def read_log(self, position: LogPosition, after: int, limit: int, limit_size: int) -> LogPage:
         return await self._read(lambda tx: log.read_log(tx, position, after, limit, limit_size))

@@ -14,6 +14,7 @@ from amoxi_py.errors import Conflict, NotFound
 from amoxi_py.ports.store import OnBusy, Submission, Submitted
 from amoxi_py.stores.sql.batch import Batch
 from amoxi_py.stores.sql.cancel import end_run, hold_now
+from amoxi_py.stores.sql.files import keys_of_files, use_files
 from amoxi_py.stores.sql.log import queued_data
 from amoxi_py.stores.sql.rows import json_rows, load_leased_runs, principal_facts
 from amoxi_py.stores.sql.times import seconds
@@ -39,7 +40,7 @@ def submit_new(batch: Batch, submissions: Sequence[Submission]) -> list[Submitte
     known = {place for (place,) in batch.tx.rows("known_submissions", rows=places)}
     simple: dict[str, int] = {}
     for place, one in enumerate(submissions):
-        if one.new_conversation and one.idempotency_key is None and place not in known:
+        if one.new_conversation and one.idempotency_key is None and not one.files and place not in known:
             simple.setdefault(one.conversation_id, place)
     answers: list[Submitted | None] = [None] * len(submissions)
     if simple:
@@ -57,10 +58,14 @@ def submit(batch: Batch, submission: Submission) -> Submitted:
     repeated = _run_of_key(batch, submission)
     if repeated is not None:
         return repeated
+    files = keys_of_files(batch.tx, submission.files, submission.principal) if submission.files else []
     conversation = _find_conversation(batch, submission)
     if conversation is None:
-        return _store(batch, _start_conversations(batch, [submission]))[0]
+        (place,) = _start_conversations(batch, [submission])
+        use_files(batch, files, place.conversation)
+        return _store(batch, [place])[0]
     busy = _make_room(batch, conversation, submission.on_busy)
+    use_files(batch, files, conversation)
     held_until = hold_now(batch, batch.tx.rows("conversation_to_extend", id=submission.conversation_id)[0][4])
     place = _Place(submission=submission, conversation=conversation, busy=busy, held_until=held_until)
     return _store(batch, [place])[0]
@@ -79,7 +84,7 @@ def _run_of_key(batch: Batch, submission: Submission) -> Submitted | None:
     name = submission.idempotency_key
     if name is None:
         return None
-    where = {"principal": submission.principal.id, "agent": submission.agent, "name": name}
+    where = {"principal": submission.principal.owner_key, "agent": submission.agent, "name": name}
     rows = batch.tx.rows("idempotency_key", **where)
     if not rows or rows[0][2] <= batch.now - KEY_LIFE_MS:
         return None
@@ -102,7 +107,7 @@ def _find_conversation(batch: Batch, submission: Submission) -> int | None:
     rows = batch.tx.rows("conversation_to_extend", id=submission.conversation_id)
     if not rows and submission.new_conversation:
         return None
-    if not rows or rows[0][1:3] != (submission.principal.id, submission.agent):
+    if not rows or rows[0][1:3] != (submission.principal.owner_key, submission.agent):
         raise NotFound("conversation", submission.conversation_id)
     conversation: int = rows[0][0]
     batch.knows_last_seq(conversation, rows[0][3])
@@ -113,7 +118,7 @@ def _start_conversations(batch: Batch, submissions: Sequence[Submission]) -> lis
     rows = []
     for one in submissions:
         title = " ".join(clean_text(one.text[: 10 * TITLE_LENGTH]).split())[:TITLE_LENGTH]
-        rows.append((one.conversation_id, one.principal.id, one.agent, title, 0, batch.now, batch.now))
+        rows.append((one.conversation_id, one.principal.owner_key, one.agent, title, 0, batch.now, batch.now))
     places = []
     for one, conversation in zip(submissions, batch.tx.insert_all("insert_conversations", rows), strict=True):
         batch.knows_last_seq(conversation, 0)
@@ -158,7 +163,7 @@ def _run_row(batch: Batch, place: _Place, worker: int | None) -> Row:
     wake_at = None if claimed or place.busy else place.held_until or batch.now
     status = RunStatus.RUNNING if claimed else RunStatus.QUEUED
     first_seq = batch.last_seq(place.conversation) + 1
-    who = (one.run_id, place.conversation, one.principal.id, principal_facts(one.principal))
+    who = (one.run_id, place.conversation, one.principal.owner_key, principal_facts(one.principal))
     return (*who, status.value, wake_at, worker, int(claimed), int(claimed), first_seq, batch.now, batch.now)
 
 
@@ -217,7 +222,7 @@ def _keep_key(batch: Batch, submission: Submission) -> None:
         batch.tx.run("delete_idempotency_keys", rows=json_rows(old))
     batch.tx.run(
         "insert_idempotency_key",
-        principal=submission.principal.id,
+        principal=submission.principal.owner_key,
         agent=submission.agent,
         name=submission.idempotency_key,
         digest=submission.digest,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from amoxi_py.domain.approval import OWNER
+from amoxi_py.domain.approval import may_decide
 from amoxi_py.domain.encoding import decode_json
 from amoxi_py.domain.ids import call_id, parse_call_id
 from amoxi_py.domain.message import Message
@@ -14,19 +14,28 @@ from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Run, RunFailure, Waiting
 from amoxi_py.domain.usage import Usage
 from amoxi_py.errors import NotFound
-from amoxi_py.ports.store import CallView
-from amoxi_py.stores.sql.rows import json_rows, load_call, load_messages, read_principal, read_status
+from amoxi_py.ports.views import CallView
+from amoxi_py.stores.sql.rows import json_rows, load_call, load_calls, load_messages, read_principal, read_status
 from amoxi_py.stores.sql.times import seconds
 from amoxi_py.stores.sql.transaction import Row, Transaction
 
 
 def find_run(tx: Transaction, run_id: str, principal: Principal, agent: str | None) -> int:
     """Return the key of a principal's run; raise `NotFound`."""
-    rows = tx.rows("find_run", id=run_id, principal=principal.id, agent=agent)
+    rows = tx.rows("find_run", id=run_id, principal=principal.owner_key, agent=agent)
     if not rows:
         raise NotFound("run", run_id)
     key: int = rows[0][0]
     return key
+
+
+def seen_by(principal: Principal, readable: Sequence[str]) -> dict[str, str]:
+    """Return the parameters of a statement that finds what is a principal's own, or of an agent that it may read."""
+    return {
+        "principal": principal.owner_key,
+        "tenant": principal.tenant_key,
+        "readable": json_rows(readable) if readable else "[]",
+    }
 
 
 def load_run(tx: Transaction, run: int) -> Run:
@@ -34,9 +43,9 @@ def load_run(tx: Transaction, run: int) -> Run:
     return load_runs(tx, [run])[0]
 
 
-def get_run(tx: Transaction, run_id: str, principal: Principal, agent: str | None) -> Run:
-    """Load what a principal sees of a run of its own; raise `NotFound`."""
-    rows = tx.rows("run_view", id=run_id, principal=principal.id, agent=agent)
+def get_run(tx: Transaction, run_id: str, principal: Principal, agent: str | None, readable: Sequence[str]) -> Run:
+    """Load what a principal sees of a run of its own, or of one that it may read; raise `NotFound`."""
+    rows = tx.rows("run_view", id=run_id, agent=agent, **seen_by(principal, readable))
     if not rows:
         raise NotFound("run", run_id)
     return _runs(tx, rows)[rows[0][0]]
@@ -76,17 +85,28 @@ def load_call_view(tx: Transaction, id: str) -> tuple[Row, CallView] | None:
     return rows[0], view
 
 
+def load_call_views(tx: Transaction, rows: list[Row]) -> tuple[CallView, ...]:
+    """Load calls by the rows of a list of approvals, in its order."""
+    if not rows:
+        return ()
+    of_turns = load_calls(tx, sorted({(row[0], row[1]) for row in rows}))
+    calls = {(*place, call.n): call for place, of_turn in of_turns.items() for call in of_turn}
+    return tuple(
+        CallView(
+            call=calls[run, turn, n],
+            run_id=run_id,
+            agent=agent,
+            conversation_id=conversation_id,
+            requested_by=read_principal(principal, facts),
+        )
+        for run, turn, n, run_id, agent, conversation_id, principal, facts in rows
+    )
+
+
 def is_approver(view: CallView, principal: Principal, allowed: bool) -> bool:
-    """Whether a principal may decide about a call. A role counts within the tenant of who asked."""
+    """Whether a principal may decide about a call."""
     approval = view.call.approval
-    if approval is None:
-        return False
-    if approval.approver == OWNER:
-        return principal.id == view.requested_by.id
-    kind, _, role = approval.approver.partition(":")
-    if kind == "role":
-        return role in principal.roles and principal.tenant == view.requested_by.tenant
-    return allowed
+    return approval is not None and may_decide(approval, principal, view.requested_by, allowed=allowed)
 
 
 def _runs(tx: Transaction, rows: list[Row]) -> dict[int, Run]:

@@ -192,8 +192,14 @@ INSERT INTO message (run, turn, id, text, status, files, created_at) VALUES :row
 INSERT INTO tool_call (run, turn, n, tool, arguments, effect, status, tries, failures, result) VALUES :rows
 
 -- name: insert_approvals
-INSERT INTO approval (run, turn, n, approver, created_at, expires_at, decision, decided_by, reason, arguments)
-VALUES :rows
+WITH j (run, turn, n, approver, created_at, expires_at, decision, decided_by, reason, arguments) AS (VALUES :rows)
+INSERT INTO approval (run, turn, n, approver, created_at, expires_at, decision, decided_by, reason, arguments, whose)
+SELECT j.run, j.turn, j.n, j.approver, j.created_at, j.expires_at, j.decision, j.decided_by, j.reason, j.arguments,
+    CASE WHEN j.decision IS NOT NULL THEN NULL
+        WHEN j.approver = 'owner' THEN r.principal
+        ELSE substr(r.principal, instr(r.principal || char(31), char(31)))
+    END
+FROM j CROSS JOIN run AS r ON r.key = j.run
 
 -- name: start_calls
 WITH j (run, turn, n, failed) AS (VALUES :rows)
@@ -212,7 +218,7 @@ WHERE tool_call.run = j.run AND tool_call.turn = j.turn AND tool_call.n = j.n
 
 -- name: expire_approvals
 WITH j (run, turn, n, decided_at) AS (VALUES :rows)
-UPDATE approval SET decision = 'expire', decided_at = j.decided_at
+UPDATE approval SET decision = 'expire', decided_at = j.decided_at, whose = NULL
 FROM j
 WHERE approval.run = j.run AND approval.turn = j.turn AND approval.n = j.n AND approval.decision IS NULL
 
@@ -296,6 +302,10 @@ UPDATE run
 SET status = 'cancelled', fence = fence + 1, ended_seq = :ended_seq, wake_at = NULL, waits = NULL, updated_at = :now
 WHERE key = :run
 
+-- name: close_approvals
+WITH j (run) AS (VALUES :rows)
+UPDATE approval SET whose = NULL FROM j WHERE approval.run = j.run AND approval.whose IS NOT NULL
+
 -- ---------------------------------------------------------------- deciding
 
 -- name: call_view
@@ -304,7 +314,7 @@ FROM run AS r JOIN conversation AS c ON c.key = r.conversation WHERE r.id = :run
 
 -- name: decide_approval
 UPDATE approval
-SET decision = :decision, decided_at = :now, decided_by = :by, reason = :reason, arguments = :arguments
+SET decision = :decision, decided_at = :now, decided_by = :by, reason = :reason, arguments = :arguments, whose = NULL
 WHERE run = :run AND turn = :turn AND n = :n
 
 -- name: wake_run
@@ -354,6 +364,93 @@ DELETE FROM run WHERE conversation = :conversation
 
 -- name: erase_conversation
 DELETE FROM conversation WHERE key = :conversation
+
+-- ---------------------------------------------------------------- files
+
+-- name: insert_files
+INSERT INTO file (id, principal, name, media_type, size, created_at, digest, blob, run) VALUES :rows
+
+-- name: insert_file_uses
+INSERT OR IGNORE INTO file_use (file, conversation) VALUES :rows
+
+-- name: file_of_owner
+SELECT key, id, name, media_type, size, created_at, digest, blob FROM file WHERE id = :id AND principal = :principal
+
+-- name: file_seen
+SELECT f.key, f.id, f.name, f.media_type, f.size, f.created_at, f.digest, f.blob FROM file AS f WHERE f.id = :id AND
+    (f.principal = :principal OR (substr(f.principal, instr(f.principal || char(31), char(31))) = :tenant AND EXISTS (
+        SELECT 1 FROM file_use AS u CROSS JOIN conversation AS c ON c.key = u.conversation
+        WHERE u.file = f.key AND c.agent IN (SELECT value FROM json_each(:readable)))))
+
+-- name: files_of_owner
+SELECT f.key, f.id, f.name, f.media_type, f.size, f.created_at, f.digest, f.blob
+FROM json_each(:rows) AS j
+CROSS JOIN file AS f ON f.id = j.value AND f.principal = :principal
+
+-- name: files_of_run
+SELECT id FROM file WHERE run = :run ORDER BY key
+
+-- name: files_used_only_in
+SELECT f.key, f.blob
+FROM file_use AS u
+CROSS JOIN file AS f ON f.key = u.file
+WHERE u.conversation = :conversation
+    AND NOT EXISTS (SELECT 1 FROM file_use AS o WHERE o.file = u.file AND o.conversation <> :conversation)
+
+-- name: erase_file_uses
+DELETE FROM file_use WHERE conversation = :conversation
+
+-- name: delete_file_uses
+DELETE FROM file_use WHERE file IN (SELECT value FROM json_each(:rows))
+
+-- name: delete_files
+DELETE FROM file WHERE key IN (SELECT value FROM json_each(:rows))
+
+-- name: blobs_with_owner
+SELECT j.value FROM json_each(:rows) AS j
+WHERE EXISTS (SELECT 1 FROM file AS f WHERE f.blob = j.value)
+
+-- ---------------------------------------------------------------- handlers of events
+
+-- name: insert_handlers
+INSERT INTO handler (name, position)
+SELECT value, :position FROM json_each(:rows) WHERE true
+ON CONFLICT (name) DO NOTHING
+
+-- name: handlers
+SELECT h.key, h.name, h.worker, h.fence FROM json_each(:rows) AS j CROSS JOIN handler AS h ON h.name = j.value
+ORDER BY h.key
+
+-- name: claim_handlers
+UPDATE handler SET worker = :worker, fence = fence + 1 WHERE key IN (SELECT value FROM json_each(:rows))
+
+-- name: leased_handler
+SELECT position FROM handler WHERE key = :handler AND worker = :worker AND fence = :fence
+
+-- name: last_of_next_events
+SELECT max(key), count(*) FROM (SELECT key FROM event WHERE key > :after ORDER BY key LIMIT :limit)
+
+-- name: undelivered
+SELECT e.key, e.conversation, e.seq, e.run, r.id, e.type, e.turn, e.n, e.data, c.agent, c.id, r.principal, r.facts,
+    d.tries, d.again_at
+FROM event AS e
+CROSS JOIN run AS r ON r.key = e.run
+CROSS JOIN conversation AS c ON c.key = r.conversation
+LEFT JOIN delivery AS d ON d.handler = :handler AND d.event = e.key
+WHERE e.key > :after AND e.key <= :read_to AND e.type IN (SELECT value FROM json_each(:types))
+    AND (d.done IS NULL OR d.done = 0)
+ORDER BY e.key
+
+-- name: settle_deliveries
+INSERT INTO delivery (handler, event, tries, again_at, done) VALUES :rows
+ON CONFLICT (handler, event) DO UPDATE
+SET tries = excluded.tries, again_at = excluded.again_at, done = max(done, excluded.done)
+
+-- name: move_handler
+UPDATE handler SET position = :done_to WHERE key = :handler AND position < :done_to
+
+-- name: forget_deliveries
+DELETE FROM delivery WHERE handler = :handler AND event <= (SELECT position FROM handler WHERE key = :handler)
 
 -- ---------------------------------------------------------------- rows of runs
 
@@ -419,7 +516,9 @@ SELECT r.key, r.id, c.agent, c.id, r.principal, r.facts, r.status, r.ended_seq, 
         (SELECT m.text FROM message AS m WHERE m.run = r.key ORDER BY m.turn DESC LIMIT 1)
     END
 FROM run AS r JOIN conversation AS c ON c.key = r.conversation
-WHERE r.id = :id AND r.principal = :principal AND (:agent IS NULL OR c.agent = :agent)
+WHERE r.id = :id AND (:agent IS NULL OR c.agent = :agent) AND
+    (r.principal = :principal OR (c.agent IN (SELECT value FROM json_each(:readable))
+        AND substr(r.principal, instr(r.principal || char(31), char(31))) = :tenant))
 
 -- name: run_views
 SELECT r.key, r.id, c.agent, c.id, r.principal, r.facts, r.status, r.ended_seq, r.waits, r.attempt, r.requests,
@@ -443,6 +542,17 @@ SELECT r.key FROM run AS r CROSS JOIN conversation AS c ON c.key = r.conversatio
 WHERE r.principal = :principal AND r.key < :before AND (:agent IS NULL OR c.agent = :agent)
 ORDER BY r.key DESC LIMIT :limit
 
+-- name: list_approvals
+SELECT t.run, t.turn, t.n, r.id, c.agent, c.id, r.principal, r.facts
+FROM json_each(:rows) AS j
+CROSS JOIN approval AS a INDEXED BY approval_open ON a.approver = j.value ->> 0 AND a.whose = j.value ->> 1
+    AND a.run >= :run AND (a.run, a.turn, a.n) > (:run, :turn, :n)
+    AND (a.expires_at IS NULL OR a.expires_at > :now)
+CROSS JOIN tool_call AS t ON t.run = a.run AND t.turn = a.turn AND t.n = a.n AND t.status = 'open'
+CROSS JOIN run AS r ON r.key = t.run
+CROSS JOIN conversation AS c ON c.key = r.conversation
+ORDER BY t.run, t.turn, t.n LIMIT :limit
+
 -- name: list_conversations
 SELECT key, id, agent, title, created_at, updated_at FROM conversation
 WHERE principal = :principal AND key < :before AND (:agent IS NULL OR agent = :agent)
@@ -450,7 +560,9 @@ ORDER BY key DESC LIMIT :limit
 
 -- name: find_conversation
 SELECT key, id, agent, title, created_at, updated_at, last_seq FROM conversation
-WHERE id = :id AND principal = :principal AND (:agent IS NULL OR agent = :agent)
+WHERE id = :id AND (:agent IS NULL OR agent = :agent) AND
+    (principal = :principal OR (agent IN (SELECT value FROM json_each(:readable))
+        AND substr(principal, instr(principal || char(31), char(31))) = :tenant))
 
 -- name: first_delta
 SELECT min(e.seq) FROM run AS r CROSS JOIN event AS e INDEXED BY event_delta ON e.run = r.key AND e.type = 4
@@ -467,13 +579,17 @@ ORDER BY r.key DESC, m.turn DESC LIMIT :limit
 -- name: log_of_run
 SELECT r.key, r.conversation, r.first_seq, c.last_seq, r.ended_seq, c.id
 FROM run AS r JOIN conversation AS c ON c.key = r.conversation
-WHERE r.id = :id AND r.principal = :principal AND (:agent IS NULL OR c.agent = :agent)
+WHERE r.id = :id AND (:agent IS NULL OR c.agent = :agent) AND
+    (r.principal = :principal OR (c.agent IN (SELECT value FROM json_each(:readable))
+        AND substr(r.principal, instr(r.principal || char(31), char(31))) = :tenant))
 
 -- name: log_of_conversation
 SELECT c.key, c.last_seq,
     (SELECT r.first_seq FROM run AS r WHERE r.conversation = c.key ORDER BY r.key DESC LIMIT 1)
 FROM conversation AS c
-WHERE c.id = :id AND c.principal = :principal AND (:agent IS NULL OR c.agent = :agent)
+WHERE c.id = :id AND (:agent IS NULL OR c.agent = :agent) AND
+    (c.principal = :principal OR (c.agent IN (SELECT value FROM json_each(:readable))
+        AND substr(c.principal, instr(c.principal || char(31), char(31))) = :tenant))
 
 -- name: log_after
 SELECT e.key, e.conversation, e.seq, e.run, r.id, e.type, e.turn, e.n, e.data, c.agent, c.id
@@ -519,7 +635,8 @@ UNION ALL SELECT min(key), count(*) FROM w
 
 -- name: find_runs_of_principal
 WITH w AS MATERIALIZED (
-    SELECT key, conversation, status FROM run WHERE principal = :principal AND key < :before
+    SELECT key, conversation, status FROM run WHERE principal >= :principal AND principal < :principal || ' '  -- an id, in whatever tenant
+        AND key < :before
     ORDER BY key DESC LIMIT :looked_at
 )
 SELECT * FROM (

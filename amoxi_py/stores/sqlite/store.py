@@ -5,23 +5,29 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from asyncio import Future as LoopFuture
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterable, Callable, Sequence
 from concurrent.futures import Future as ThreadFuture
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from amoxi_py.domain.event import Event
+from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import RunRows
-from amoxi_py.errors import StoreUnavailable
+from amoxi_py.errors import NotFound, StoreUnavailable
 from amoxi_py.ports.clock import Clock, SystemClock
+from amoxi_py.ports.deliveries import HandlerLease
+from amoxi_py.ports.files import NewFile, StoredFile
 from amoxi_py.ports.store import EventListener, GapListener, WorkerKey
-from amoxi_py.stores.sql import claim
+from amoxi_py.stores.sql import claim, files, handlers
 from amoxi_py.stores.sql.batch import Batch
 from amoxi_py.stores.sql.store import SqlStore
 from amoxi_py.stores.sql.transaction import Transaction
 from amoxi_py.stores.sql.verb import Act, Verb
-from amoxi_py.stores.sqlite.connection import Synchronous, store_error
+from amoxi_py.stores.sqlite.connection import SqliteTransaction, Synchronous, connect_to_read, store_error
 from amoxi_py.stores.sqlite.file_lock import FileLock
+from amoxi_py.stores.sqlite.files import FileFolder
 from amoxi_py.stores.sqlite.migrate import DATABASE, LOCK, open_database
 from amoxi_py.stores.sqlite.readers import Readers
 from amoxi_py.stores.sqlite.workers import WorkerLocks
@@ -47,6 +53,7 @@ class SqliteStore(SqlStore):
         self._lock: FileLock | None = None
         self._locks = WorkerLocks(path / "workers")
         self._readers = Readers(self._file)
+        self._files = FileFolder(path / "files", path / LOCK)
 
     @property
     def commits(self) -> int:
@@ -78,6 +85,7 @@ class SqliteStore(SqlStore):
 
         worker = await self._perform(Act(enroll_here))
         self._locks.enrolled(worker_id)
+        await self._with_blobs(lambda: self._files.sweep(self._without_owner))
         return cast(WorkerKey, worker)
 
     async def retire(self, worker: WorkerKey) -> None:
@@ -98,6 +106,55 @@ class SqliteStore(SqlStore):
             return claim.claim(batch, worker, number, limit, conversations, runs)
 
         return cast(tuple[RunRows, ...], await self._perform(Act(claim_here)))
+
+    async def save_file(self, new: NewFile, parts: AsyncIterable[bytes]) -> StoredFile:
+        try:
+            return await self.get_file(new.id, new.principal)
+        except NotFound:
+            pass
+        incoming = await self._with_blobs(self._files.begin)
+        try:
+            async for part in parts:
+                await self._with_blobs(partial(incoming.write, part))
+            written = await self._with_blobs(incoming.finish)
+            place = partial(self._files.place, incoming.path)
+            return cast(StoredFile, await self._perform(Act(lambda batch: files.save_file(batch, new, written, place))))
+        finally:
+            await asyncio.shield(asyncio.to_thread(incoming.discard))
+
+    async def read_file(
+        self, file_id: str, principal: Principal, start: int, length: int, *, readable: Sequence[str] = ()
+    ) -> bytes:
+        blob = await self._read(lambda tx: files.blob_of(tx, file_id, principal, readable))
+        try:
+            return await asyncio.to_thread(self._files.read, blob, start, length)
+        except FileNotFoundError:
+            await self.get_file(file_id, principal, readable=readable)  # deleted in the meantime: not found
+            raise StoreUnavailable(f"the bytes of the file {file_id!r} are gone: put the store's files back") from None
+        except OSError as error:
+            raise store_error(self._file, error) from error
+
+    async def _remove_blobs(self, blobs: set[str]) -> None:
+        if blobs:
+            await self._with_blobs(lambda: self._files.remove(sorted(blobs), self._without_owner))
+
+    def _without_owner(self, blobs: Sequence[str]) -> Sequence[str]:
+        """Return the names that no row refers to; blocks, and reads what is committed now."""
+        with closing(connect_to_read(self._file)) as connection:
+            return files.without_owner(SqliteTransaction(connection), blobs)
+
+    async def _with_blobs(self, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.to_thread(work)
+        except (sqlite3.Error, OSError) as error:
+            raise store_error(self._file, error) from error
+
+    async def claim_handlers(self, names: Sequence[str], worker: WorkerKey | None) -> tuple[HandlerLease, ...]:
+        def claim_here(batch: Batch) -> tuple[HandlerLease, ...]:
+            self._locks.expire_dead(batch)
+            return handlers.claim_handlers(batch, names, worker)
+
+        return cast(tuple[HandlerLease, ...], await self._perform(Act(claim_here)))
 
     def _put(self, verb: Verb) -> LoopFuture[Any]:
         loop = self._loop
@@ -151,6 +208,7 @@ class SqliteStore(SqlStore):
         self._readers.close()
         if writer is not None:
             writer.stop()
+        self._files.close()
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.close()

@@ -17,7 +17,8 @@ from amoxi_py.domain.event import message_json, time_text
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Run, Waiting
 from amoxi_py.domain.tool_call import Effect
-from amoxi_py.ports.store import CallView, Conversation, ConversationPage, Page
+from amoxi_py.ports.files import StoredFile
+from amoxi_py.ports.views import CallView, Conversation, ConversationPage, Page
 
 Status = Literal["queued", "running", "waiting", "completed", "failed", "cancelled"]
 
@@ -119,8 +120,23 @@ class ApprovalJson(TypedDict):
     reason: str | None
 
 
+class ApprovalsJson(TypedDict):
+    """Some open approvals, those of the oldest run first."""
+
+    items: list[ApprovalJson]
+    next_cursor: str | None
+
+
+class DecisionJson(TypedDict):
+    """What was decided about a call, by whom and why."""
+
+    decision: Literal["approve", "decline", "expire"]
+    by: str | None
+    reason: str | None
+
+
 class CallJson(TypedDict):
-    """A call of a tool in a message."""
+    """A call of a tool in a message; `approval` when one was asked for and has been decided."""
 
     call_id: str
     tool: str
@@ -128,6 +144,7 @@ class CallJson(TypedDict):
     status: Literal["open", "waiting", "started", "done", "failed", "declined", "stopped", "unknown"]
     result: Any
     edited_arguments: NotRequired[dict[str, Any]]
+    approval: NotRequired[DecisionJson]
 
 
 class MessageJson(TypedDict):
@@ -140,6 +157,16 @@ class MessageJson(TypedDict):
     calls: list[CallJson]
     status: Literal["complete", "stopped"]
     run_id: str
+    created_at: str
+
+
+class FileJson(TypedDict):
+    """A file; `size` is in bytes."""
+
+    id: str
+    name: str
+    media_type: str
+    size: int
     created_at: str
 
 
@@ -248,6 +275,24 @@ def approval_json(approval: Approval, view: CallView) -> ApprovalJson:
         "by": approval.by,
         "reason": approval.reason,
     }
+
+
+def file_json(stored: StoredFile) -> FileJson:
+    """Return what a file's owner is told of it."""
+    file = stored.file
+    return {
+        "id": file.id,
+        "name": file.name,
+        "media_type": file.media_type,
+        "size": file.size,
+        "created_at": time_text(stored.created_at),
+    }
+
+
+def approvals_json(page: Page[CallView]) -> ApprovalsJson:
+    """Return a page of approvals."""
+    items = [approval_json(view.call.approval, view) for view in page.items if view.call.approval is not None]
+    return {"items": items, "next_cursor": page.next_cursor}
 
 
 def conversation_json(conversation: Conversation) -> ConversationJson:

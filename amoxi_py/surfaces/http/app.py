@@ -18,6 +18,7 @@ from amoxi_py.surfaces.http.chat import ChatRoutes
 from amoxi_py.surfaces.http.conversations import ConversationRoutes
 from amoxi_py.surfaces.http.docs_page import add_docs_page
 from amoxi_py.surfaces.http.door import Door
+from amoxi_py.surfaces.http.files import FileRoutes
 from amoxi_py.surfaces.http.health import HealthRoutes
 from amoxi_py.surfaces.http.host_check import HostCheck
 from amoxi_py.surfaces.http.problems import problem_of
@@ -25,7 +26,7 @@ from amoxi_py.surfaces.http.runs import RunRoutes
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
-_ROUTES = (AgentRoutes, RunRoutes, ApprovalRoutes, ConversationRoutes, ChatRoutes, HealthRoutes)
+_ROUTES = (AgentRoutes, RunRoutes, ApprovalRoutes, ConversationRoutes, FileRoutes, ChatRoutes, HealthRoutes)
 
 
 def build_http(door: Door, *, title: str = "amoxi_py", version: str = "0", lifespan: Lifespan | None = None) -> FastAPI:

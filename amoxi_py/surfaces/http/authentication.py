@@ -7,25 +7,36 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import os
 import re
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from starlette.requests import Request
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from amoxi_py.domain.principal import Principal
 from amoxi_py.errors import Forbidden, NotAuthenticated
-from amoxi_py.surfaces.http.settings import HttpSettings
+from amoxi_py.surfaces.http.settings import Authenticate, HttpSettings
+
+log = logging.getLogger("amoxi_py.http")
 
 COOKIE = "amoxi_visitor"
 _LONGEST_TOKEN = 4096
 _COOKIE_AGE_S = 400 * 24 * 3600  # the longest that browsers keep one
 _VISITOR = re.compile(r"([0-9a-f]{32})\.([0-9a-f]{64})")
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_CREDENTIALS = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key"})
+_SHORTEST_SECRET = 8
 _DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class SignInFailed(Exception):
+    """The app's sign-in failed or gave what cannot be stored; it has been logged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +59,7 @@ class Authentication:
 
         Raises:
             NotAuthenticated: nobody knows the token, or there is none and visitors are not welcome.
+            SignInFailed: the app's own sign-in failed.
             Forbidden: a foreign page tries to change something in the name of a visitor.
         """
         headers = [value for name, value in request.scope["headers"] if name == b"authorization"]
@@ -57,7 +69,7 @@ class Authentication:
         if not headers:
             self._refuse_foreign_page(request)
         if self._settings.authenticate is not None:
-            signed_in = await self._settings.authenticate(request)
+            signed_in = await _ask(self._settings.authenticate, request)
             if signed_in is not None:
                 return Caller(principal=replace(signed_in, id=f"user:{signed_in.id}", channel="web"))
         if headers:
@@ -74,8 +86,10 @@ class Authentication:
         if caller.cookie is None:
             return
         https = request.url.scheme == "https" or (self._settings.public_url or "").startswith("https://")
+        prefix = self._settings.prefix
+        path = f"{request.scope.get('root_path', '')}{prefix}" if prefix else "/"
         response.set_cookie(
-            COOKIE, caller.cookie, max_age=_COOKIE_AGE_S, path="/", secure=https, httponly=True, samesite="lax"
+            COOKIE, caller.cookie, max_age=_COOKIE_AGE_S, path=path, secure=https, httponly=True, samesite="lax"
         )
 
     def _caller_of(self, header: bytes) -> str | None:
@@ -110,6 +124,27 @@ class Authentication:
         own |= {_place(url, url) for url in (self._settings.public_url, *self._settings.cors_origins) if url}
         if _place(origin, origin) not in own - {None}:
             raise Forbidden("a page of another origin may not do this in a visitor's name", code="foreign_origin")
+
+
+async def _ask(sign_in: Authenticate, request: Request) -> Principal | None:
+    """Return what the app's sign-in says; an error that is no answer of it is logged without what the request holds."""
+    try:
+        return await sign_in(request)
+    except (NotAuthenticated, HTTPException, ClientDisconnect):
+        raise
+    except Exception:  # noqa: BLE001 - a boundary: the function is the app's, and may raise anything
+        log.error("the app's @authenticate failed:\n%s", _without_secrets(traceback.format_exc(), request))
+    raise SignInFailed("the app's sign-in failed")
+
+
+def _without_secrets(text: str, request: Request) -> str:
+    """Return a text without what may be a secret of the request: credentials, cookies, values of the query."""
+    held = [value for name, value in request.headers.items() if name in _CREDENTIALS]
+    held += [part for value in held for part in re.split(r"[\s;,=:]+", value)]
+    held += [value for _, value in request.query_params.multi_items()]
+    for secret in sorted((value for value in held if len(value) >= _SHORTEST_SECRET), key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return text
 
 
 def _visitor_principal(visitor: str) -> Principal:

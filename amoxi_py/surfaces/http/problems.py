@@ -27,6 +27,7 @@ from amoxi_py.errors import (
     StoreUnavailable,
     TooMany,
 )
+from amoxi_py.surfaces.http.authentication import SignInFailed
 
 log = logging.getLogger("amoxi_py.http")
 
@@ -102,6 +103,8 @@ def problem_of(error: Exception, request: Request) -> Response:
         return problem(error.status_code, code, str(detail), headers=error.headers)
     if isinstance(error, ClientDisconnect):  # nobody reads this answer
         return problem(400, "client_left", "the client left before its request was read")
+    if isinstance(error, SignInFailed):  # it was logged where it came up
+        return problem(500, "sign_in_failed", "the app's sign-in failed; it has been logged")
     log.error("%s %s failed", request.method, request.scope.get("path"), exc_info=error)
     return problem(500, "internal_error", "the server failed; it has been logged")
 

@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from amoxi_py.domain.run import Run
-from amoxi_py.errors import InvalidRequest
 from amoxi_py.surfaces.http.answers import RunJson, RunsJson, json_answer, run_json, runs_json
 from amoxi_py.surfaces.http.bodies import SubmitBody
 from amoxi_py.surfaces.http.closing import end_task
@@ -120,14 +119,13 @@ class RunRoutes:
         caller = caller_of(request)
         idempotency = idempotency_key(request)
         body = await read_body(request, SubmitBody, self._door.settings.max_body)
-        if body.files:
-            raise InvalidRequest("files cannot be sent to this server", code="files_not_supported")
         submitted = await self._door.engine.submit(
             agent,
             body.message,
             principal=caller.principal,
             conversation_id=None if body.conversation_id is None else known_id("conversation", body.conversation_id),
             idempotency_key=idempotency,
+            files=tuple(known_id("file", file_id) for file_id in body.files),
             digest="" if idempotency is None else body_digest(body),
         )
         location = {"location": f"{_base(request, self._door)}/agents/{agent}/runs/{submitted.run.id}"}

@@ -42,6 +42,27 @@ EVENTS: dict[int | str, dict[str, Any]] = {
     204: {"description": "The run has ended, and there is nothing after the cursor."},
 }
 
+FILE_BODY: dict[str, Any] = {
+    "required": True,
+    "content": {
+        "multipart/form-data": {
+            "schema": {
+                "type": "object",
+                "required": ["file"],
+                "additionalProperties": False,
+                "properties": {"file": {"type": "string", "contentMediaType": "application/octet-stream"}},
+            }
+        }
+    },
+}
+
+_BYTES = {"content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}}
+FILE_BYTES: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The bytes of the file.", **_BYTES},
+    206: {"description": "With `Range`: the bytes of one range.", **_BYTES},
+    304: {"description": "With `If-None-Match`: the client has this file already."},
+}
+
 
 def body_schema(model: type[BaseModel]) -> dict[str, Any]:
     """Return what OpenAPI tells of a body."""

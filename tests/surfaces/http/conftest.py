@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,16 @@ from amoxi_py.engine.settings import EngineSettings
 from amoxi_py.errors import ArgumentsInvalid
 from amoxi_py.models.script import Gate, call, reply
 from amoxi_py.models.scripted import ScriptedModel
+from amoxi_py.ports.chat_model import UserMessage
 from amoxi_py.stores.sqlite.store import SqliteStore
 from amoxi_py.surfaces.http.app import build_http
 from amoxi_py.surfaces.http.door import Door
 from amoxi_py.surfaces.http.settings import HttpSettings, token_digest
 from amoxi_py.testing import EventRecord
 from amoxi_py.testing.client import read_events
+from amoxi_py.testing.servers import AppServer
+
+sys.path.append(str(Path(__file__).parent))  # the apps beside the tests are imported by name
 
 TOKENS = {"acme": "acme-token-0123456789", "globex": "globex-token-0123456789"}
 ORDER = {"type": "object", "properties": {"order_id": {"type": "string"}}, "required": ["order_id"]}
@@ -236,3 +241,46 @@ def shared_house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     house = start_house(tmp_path_factory.mktemp("house"), lambda app: app, lambda it: it)
     yield house
     stop_house(house)
+
+
+class Staffed:
+    """The app of `staffed_app` behind a real socket, asked by its people."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = folder / "ai"
+        self.server = AppServer(
+            folder, self.store, model=ScriptedModel(_say_or_call), settings=_STAFFED, package="staffed_app"
+        )
+        self.token = TOKENS["acme"]
+        door: Door = self.server._app.state.amoxi.door
+        door.settings = replace(door.settings, callers={"acme": (token_digest(self.token),)})
+
+    def asks(self, who: str | None = None, **headers: str) -> httpx2.Client:
+        """Somebody who signs in, or a visitor with a cookie of its own."""
+        http = self.server.client().http
+        http.headers.update(headers if who is None else {"x-user": who, **headers})
+        return http
+
+    def waiting(self, http: httpx2.Client, tool: str, what: str = "x", agent: str = "desk") -> dict[str, Any]:
+        """A run of somebody that waits for an approval of a call."""
+        run = http.post(f"/agents/{agent}/runs", json={"message": f"{tool} {what}"}).json()
+        with http.stream("GET", f"/runs/{run['id']}/events") as stream:
+            next(event for event in read_events(stream) if event.type == "run.waiting")
+        waiting: dict[str, Any] = http.get(f"/runs/{run['id']}").json()
+        return waiting
+
+
+_STAFFED = {"ai.http.anonymous": True, "ai.runs.on-busy": "queue"}
+
+
+def _say_or_call(request: Any) -> Any:
+    last = request.messages[-1]
+    tool, _, what = getattr(last, "text", "").partition(" ")
+    return reply(call(tool, what=what)) if what and isinstance(last, UserMessage) else "Hello."
+
+
+@pytest.fixture(scope="session")
+def staffed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Staffed]:
+    staffed = Staffed(tmp_path_factory.mktemp("staffed"))
+    with staffed.server:
+        yield staffed

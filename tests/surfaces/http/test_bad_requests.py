@@ -77,10 +77,6 @@ def test_a_message_over_the_limit_is_refused(shared_house: Any) -> None:
     check(shared_house.api().post(PATH, json={"message": "a" * 200_001}), 422, "message_too_long")
 
 
-def test_files_are_refused_until_they_can_be_sent(shared_house: Any) -> None:
-    check(shared_house.api().post(PATH, json={"message": "a", "files": ["file_1"]}), 422, "files_not_supported")
-
-
 def test_a_text_with_nul_or_half_a_character_is_cleaned_and_the_conversation_stays_usable(house: Any) -> None:
     client = house.api()
     response = client.post(PATH, content=b'{"message": "a\\u0000b\\ud800c"}', headers=JSON, params={"wait": "10"})

@@ -11,7 +11,7 @@ OPERATIONS = {
     "list_agents", "submit_run", "list_agent_runs", "get_agent_run", "follow_agent_run", "cancel_agent_run",
     "list_runs", "get_run", "follow_run", "cancel_run", "decide_agent_run_call", "decide_run_call",
     "health_live", "health_ready", "list_conversations", "read_conversation", "erase_conversation",
-    "follow_conversation",
+    "follow_conversation", "upload_file", "download_file", "delete_file", "list_approvals", "decide_call",
 }  # fmt: skip
 
 

@@ -120,6 +120,56 @@ export class AmoxiClient {
   }
 
   /**
+   * Store a file for a message.
+   *
+   * @param {File} file
+   * @param {{onProgress?: (part: number) => void, signal?: AbortSignal}} [options] `part` is from 0 to 1
+   * @returns {Promise<{id: string, name: string, media_type: string, size: number}>}
+   */
+  upload(file, { onProgress = () => {}, signal } = {}) {
+    const form = new FormData();
+    form.append("file", file, file.name);
+    return new Promise((resolve, reject) => {
+      const request = new XMLHttpRequest(); // `fetch` tells nothing of how far it is
+      const stop = () => request.abort();
+      const end = () => signal?.removeEventListener("abort", stop);
+      request.upload.onprogress = ({ loaded, total }) => onProgress(total ? loaded / total : 0);
+      request.onerror = () => { end(); reject(new Unreachable()); };
+      request.onabort = () => { end(); reject(new DOMException("the upload was stopped", "AbortError")); };
+      request.onload = () => {
+        end();
+        const ours = /json/.test(request.getResponseHeader("content-type") ?? "");
+        const told = ours ? parsed(request.responseText) : {};
+        if (request.status === 201 && told.id) resolve(told);
+        else reject(new AmoxiError(request.status, told));
+      };
+      request.open("POST", new URL("files", this.base));
+      for (const [name, value] of Object.entries(this.headers)) request.setRequestHeader(name, value);
+      signal?.addEventListener("abort", stop);
+      request.send(form);
+    });
+  }
+
+  /** What a file is: `{name, media_type, size}`; nothing of it is loaded. */
+  async fileInfo(id) {
+    const answer = await this.fetch(`files/${encodeURIComponent(id)}`, { headers: { range: "bytes=0-0" } }).catch((error) => {
+      if (error.status === 416) return null; // it is there, and empty
+      throw error;
+    });
+    if (answer === null) return { name: "Empty file", media_type: "", size: 0 };
+    await answer.body?.cancel();
+    const [, name = ""] = /filename\*=UTF-8''([^;]*)/.exec(answer.headers.get("content-disposition") ?? "") ?? [];
+    const [, size = "0"] = /\/(\d+)$/.exec(answer.headers.get("content-range") ?? "") ?? [];
+    const [type] = (answer.headers.get("content-type") ?? "").split(";");
+    return { name: decodeURIComponent(name) || id, media_type: type, size: Number(size) };
+  }
+
+  /** Delete a file of the caller. */
+  deleteFile(id) {
+    return this.#ask("DELETE", `files/${encodeURIComponent(id)}`);
+  }
+
+  /**
    * Read the newest page of a conversation as a state that `follow(..., {after: state.lastEventId})` continues.
    *
    * Of runs that go on, everything comes by the stream, from their start: also the progress of their tools, which is
@@ -203,6 +253,14 @@ export class AmoxiClient {
     } finally {
       abort.abort();
     }
+  }
+}
+
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return {};
   }
 }
 

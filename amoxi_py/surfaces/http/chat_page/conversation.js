@@ -1,5 +1,6 @@
 /** The conversation as it is shown: its runs, what is said to a screen reader, and the place to write. */
 
+import { AttachButton, AttachmentList, sizeText } from "./attachments.js";
 import { CallCard } from "./calls.js";
 import { activeRuns, hasEnded } from "./client.js";
 import { toolTitle, visible } from "./visible.js";
@@ -117,7 +118,7 @@ class MessageView extends Component {
     const mine = role === "user";
     return html`<article class=${`message ${role} ${status}`} aria-label=${mine ? "You" : "Agent"} data-message=${message.id}>
       ${mine ? text && html`<div class="text plain">${text}</div>` : html`<${Markdown} text=${text} growing=${status === "growing"} markdown=${markdown} />`}
-      ${files.map((id) => html`<${FileView} key=${id} id=${id} url=${client.fileUrl(id)} />`)}
+      ${files.map((id) => html`<${FileView} key=${id} id=${id} client=${client} />`)}
       ${status === "stopped" && html`<p class="note">stopped here</p>`}
     </article>`;
   }
@@ -164,11 +165,18 @@ class Markdown extends Component {
   }
 }
 
-/** A picture where the file is one, else a link to it. */
-function FileView({ id, url }) {
-  const [picture, setPicture] = useState(true);
-  return html`<p class="file"><a href=${url} target="_blank" rel="noopener">
-    ${picture ? html`<img src=${url} alt=${`File ${id}`} loading="lazy" onError=${() => setPicture(false)} />` : `File ${id}`}</a></p>`;
+/** A picture where the file is one, else a link that downloads it. */
+function FileView({ id, client }) {
+  const [info, setInfo] = useState(undefined);
+  useEffect(() => {
+    client.fileInfo(id).then(setInfo, () => setInfo(null));
+  }, [id]);
+  if (info === null) return html`<p class="file">A file that is not there any more.</p>`;
+  if (info === undefined) return html`<p class="file">A file…</p>`;
+  const name = visible(info.name);
+  return html`<p class="file"><a href=${client.fileUrl(id)} target="_blank" rel="noopener">
+    ${info.media_type.startsWith("image/") ? html`<img src=${client.fileUrl(id)} alt=${name} loading="lazy" />` : name}</a>
+    <small> ${sizeText(info.size)}</small></p>`;
 }
 
 /** Tells a screen reader what came: finished answers, questions for a decision, ends; never single words. */
@@ -212,6 +220,8 @@ export function Composer({ session, hint }) {
   const box = useRef(null);
   const [text, setText] = useState("");
   const busy = activeRuns(session.state).length > 0;
+  const { attachments } = session;
+  const ready = !attachments.uploading && (text.trim() !== "" || attachments.items.length > 0);
 
   useEffect(() => {
     if (matchMedia("(hover: hover)").matches) box.current.focus({ preventScroll: true }); // elsewhere it opens a keyboard
@@ -220,7 +230,7 @@ export function Composer({ session, hint }) {
   async function submit(event) {
     event?.preventDefault();
     const message = text.trim();
-    if (!message || session.sending) return;
+    if (!ready || session.sending) return;
     const sent = await session.say(message);
     if (sent) setText((now) => (now.trim() === message ? "" : now));
     box.current?.focus();
@@ -231,11 +241,23 @@ export function Composer({ session, hint }) {
     submit();
   }
 
-  return html`<form class="composer" onSubmit=${submit}>
+  function take(event, data) {
+    if (!data?.files.length) return;
+    event.preventDefault();
+    attachments.add([...data.files]);
+  }
+  const toBox = () => box.current?.focus();
+
+  return html`<form onSubmit=${submit} onDragOver=${(event) => event.dataTransfer.types.includes("Files") && event.preventDefault()}
+      onDrop=${(event) => take(event, event.dataTransfer)} onPaste=${(event) => take(event, event.clipboardData)}>
+    <${AttachmentList} attachments=${attachments} onRemoved=${toBox} />
+    <div class="composer">
+    <${AttachButton} attachments=${attachments} onChosen=${toBox} />
     <label class="visually-hidden" for=${id}>Message</label>
     <textarea id=${id} ref=${box} rows="1" placeholder=${hint} autocomplete="off" enterkeyhint="send" value=${text}
       onInput=${(event) => { setText(event.target.value); session.goOn(); }} onKeyDown=${key}></textarea>
     ${busy && html`<button type="button" class="stop" onClick=${async () => { await session.cancel(); box.current?.focus(); }}>Stop</button>`}
-    <button type="submit" class="primary" aria-disabled=${session.sending || !text.trim() ? "true" : "false"}>Send</button>
+    <button type="submit" class="primary" aria-disabled=${session.sending || !ready ? "true" : "false"}>Send</button>
+    </div>
   </form>`;
 }

@@ -1,6 +1,7 @@
 /** What one mounted page knows and does: its conversation, the line to the server, the list of conversations. */
 
 import { Address } from "./address.js";
+import { Attachments } from "./attachments.js";
 import { Unreachable, activeRuns, emptyState, reduce, runTouched, withOlder } from "./client.js";
 
 const GONE = "The conversation is not there any more; this is a new one.";
@@ -27,6 +28,7 @@ export class Session {
     this.stream = null;
     this.closed = false;
     this.others = new Set(); // calls about which this person may not decide
+    this.attachments = new Attachments(client, onChange, (problem) => this.#change({ problem }));
     this.address = new Address(`amoxi:${client.base.pathname}${client.agent}`, address);
   }
 
@@ -79,15 +81,16 @@ export class Session {
 
   /** Send a message; true when the server has it. What could not be sent may be sent again, and is taken once. */
   async say(text) {
-    if (this.sending) return false;
-    if (this.draft?.text !== text || this.draft.conversation !== this.conversation) {
-      this.draft = { text, conversation: this.conversation, key: newKey() };
-    }
+    if (this.sending || this.attachments.uploading) return false;
+    const files = this.attachments.ids;
+    const same = this.draft?.text === text && this.draft.conversation === this.conversation && `${this.draft.files}` === `${files}`;
+    if (!same) this.draft = { text, conversation: this.conversation, files, key: newKey() };
     const draft = this.draft;
     this.#change({ sending: true });
     const run = await this.#try("The message was not sent", () => this.client.send(text, draft));
     this.#change({ sending: false });
     if (!run) return false;
+    this.attachments.sent(files);
     if (this.draft === draft) this.draft = null;
     if (this.conversation !== draft.conversation) return true; // another one was chosen meanwhile
     if (run.conversation_id !== this.conversation) {
@@ -168,6 +171,7 @@ export class Session {
   close() {
     this.closed = true;
     this.address.close();
+    this.attachments.close();
     this.stream?.close();
   }
 

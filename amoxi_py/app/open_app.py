@@ -1,0 +1,61 @@
+"""`open_app`: the app in a script's own process, without a web server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from amoxi_py.app.runs import Runs
+from amoxi_py.app.runtime import Runtime, open_runtime
+from amoxi_py.config.settings import Settings
+
+T = TypeVar("T")
+
+
+class OpenApp:
+    """An app that has started.
+
+    Attributes:
+        runs: Starts runs, and looks at, follows and ends them.
+        settings: What the operator has set.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runs: Runs = runtime.runs
+        self.settings: Settings = runtime.settings
+        self._runtime = runtime
+
+    def get(self, kind: type[T]) -> T:
+        """Return the app's one instance of a type; raise `LookupError` when nothing of it is made."""
+        return self._runtime.get(kind)
+
+
+@asynccontextmanager
+async def open_app(
+    *,
+    worker: bool = True,
+    settings: Settings | None = None,
+    package: str | None = None,
+    profile: str | None = None,
+) -> AsyncIterator[OpenApp]:
+    """Start the app of the current folder in this process, for a script, and stop it at the end in an orderly way.
+
+    At the end runs that still go on get `server.stop-grace-s`; what is left then is handed over to whichever process
+    of the app comes next.
+
+    Args:
+        worker: Whether this process executes runs, and calls handlers of events, like any server of the app; False
+            leaves that to the servers that run.
+        settings: Of the app; read from the current folder by default.
+        package: Instead of the one that the settings name.
+        profile: Of the settings, when they are read here; `production` by default.
+
+    Raises:
+        ConfigError: settings are unknown or bad.
+        DeclarationError: declarations cannot work, or a module of the app's own package called this.
+        StoreUnavailable: the store cannot be reached.
+        StoreDamaged: the store cannot be used.
+    """
+    async with open_runtime(settings, package=package, profile=profile, worker=worker) as runtime:
+        yield OpenApp(runtime)

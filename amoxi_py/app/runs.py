@@ -1,0 +1,225 @@
+"""`Runs`: the door for the app's own code, the same that the surfaces use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, Literal
+
+from amoxi_py.domain.approval import Approval
+from amoxi_py.domain.encoding import clean_text
+from amoxi_py.domain.principal import Principal
+from amoxi_py.domain.run import Run, RunStatus
+from amoxi_py.domain.run_event import RunEvent, run_event
+from amoxi_py.engine.engine import Engine
+from amoxi_py.engine.operator import Operator
+from amoxi_py.errors import InvalidRequest
+from amoxi_py.ports.operator_store import OperatorStore, RunFilter
+from amoxi_py.ports.views import Page
+
+_CHANNELS = ("web:", "api:", "mcp:", "a2a:", "user:", "system:")
+_WAIT_AT_ONCE_S = 3600.0
+_MOST_LISTED = 1000
+
+
+class Runs:
+    """Starts runs from Python, and looks at, follows and ends them.
+
+    It is injected by type. The app's code is trusted: without a `principal` it reaches the runs of everybody. Code that
+    acts for a person, such as a route of the app, names that person: then someone else's run is not found.
+
+    A `Principal` with a plain id is one of the app's users, stored as `user:<id>`; ids such as `user:42`, `web:...` or
+    `system:nightly` are taken as they are.
+
+    Every method raises `StoreUnavailable` while the store cannot be used, also before the app has started and after it
+    has stopped. The errors are those of HTTP, with the same `code`.
+    """
+
+    def __init__(self, engine: Engine, store: OperatorStore, app_name: str) -> None:
+        self._engine = engine
+        self._store = store
+        self._app = Principal(id=f"system:{clean_text(app_name)}", name=clean_text(app_name), channel="code")
+        self._operator = Operator(engine, store, self._app)
+
+    async def submit(
+        self,
+        agent: str,
+        message: str,
+        *,
+        principal: Principal | None = None,
+        conversation_id: str | None = None,
+        idempotency_key: str | None = None,
+        files: tuple[str, ...] = (),
+    ) -> Run:
+        """Save a message and its run, and return the run at once; a worker executes it.
+
+        Args:
+            agent: The agent's name, such as `support-agent`; one that no door shows is fine.
+            message: What is said to it.
+            principal: Whose run it is; the app's own (`system:<app name>`) when it is left out.
+            conversation_id: An earlier conversation of the same principal with the same agent.
+            idempotency_key: The same key with the same request of the same principal gives the same run, for 24 hours.
+            files: Ids of files of the same principal.
+
+        Raises:
+            NotFound: no such agent, or no such conversation or file of this principal.
+            Conflict: the key was used for another request, or the conversation is busy and the agent refuses.
+            InvalidRequest: the message is empty or too long, or the principal cannot be stored.
+        """
+        submitted = await self._engine.submit(
+            agent,
+            message,
+            principal=self._app if principal is None else _of_code(principal),
+            conversation_id=conversation_id,
+            idempotency_key=idempotency_key,
+            files=tuple(files),
+        )
+        return submitted.run
+
+    async def wait(self, run_id: str, *, timeout: float | None = None, principal: Principal | None = None) -> Run:
+        """Return the run when it has ended, or as it is after `timeout` seconds; raise `NotFound`.
+
+        Without a timeout it waits for as long as the run does, which may be days when a person has to decide.
+        """
+        owner = await self._owner(run_id, principal)
+        while True:
+            left = _WAIT_AT_ONCE_S if timeout is None else timeout
+            run = await self._engine.wait(run_id, owner, timeout=left)
+            if timeout is not None or run.status.final:
+                return run
+
+    async def events(
+        self, run_id: str, *, after: int | None = None, principal: Principal | None = None
+    ) -> AsyncGenerator[RunEvent, None]:
+        """Give the events of a run to its end, as they come: from the start, or after an event's id.
+
+        Raises:
+            NotFound: no such run.
+        """
+        owner = await self._owner(run_id, principal)
+        run = await self._engine.get_run(run_id, owner)
+        stream = await self._engine.follow(owner, run_id=run_id, after=after)
+        async with aclosing(stream.__aiter__()) as batches:
+            async for batch in batches:
+                for event in batch:
+                    yield run_event(
+                        event, agent=run.agent, conversation_id=run.conversation_id, principal=run.principal
+                    )
+
+    async def get(self, run_id: str, *, principal: Principal | None = None) -> Run:
+        """Return a run; raise `NotFound`."""
+        return await self._engine.get_run(run_id, await self._owner(run_id, principal))
+
+    async def list(
+        self,
+        *,
+        principal: Principal | None = None,
+        agent: str | None = None,
+        status: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Run]:
+        """Return runs, newest first: `items`, and the `next_cursor` of the next page, or None at the end.
+
+        Args:
+            principal: Whose; everybody's when it is left out.
+            agent: Of this agent only.
+            status: In this status only, such as `"failed"`.
+            limit: The most runs of this page.
+            cursor: The `next_cursor` of the page before.
+
+        Raises:
+            InvalidRequest: the cursor or the status is none, or the limit is not from 1 to 1000.
+        """
+        if not 1 <= limit <= _MOST_LISTED:
+            raise InvalidRequest(f"the limit {limit!r} must be from 1 to {_MOST_LISTED}")
+        wanted = RunFilter(
+            status=_status(status), agent=agent, principal=None if principal is None else _of_code(principal).owner_key
+        )
+        if principal is not None and status is None:
+            return await self._engine.list_runs(_of_code(principal), agent, limit=limit, cursor=cursor)
+        return await self._operator.list_runs(wanted, limit=limit, cursor=cursor)
+
+    async def cancel(self, run_id: str, *, principal: Principal | None = None) -> Run:
+        """End a run now and return it; one that had ended is returned unchanged. Raise `NotFound`."""
+        return await self._engine.cancel(run_id, await self._owner(run_id, principal))
+
+    async def retry(self, run_id: str, *, principal: Principal | None = None) -> Run:
+        """Submit the message of a run that has ended once more, in the same conversation, and return the new run.
+
+        Raises:
+            NotFound: no such run, or its agent exists no more.
+            Conflict: the run has not ended, or the conversation is busy and the agent refuses.
+        """
+        return await self._engine.retry(run_id, await self._owner(run_id, principal))
+
+    async def decide(
+        self,
+        call_id: str,
+        decision: Literal["approve", "decline"],
+        *,
+        by: Principal | None = None,
+        reason: str | None = None,
+        arguments: dict[str, Any] | None = None,
+    ) -> Approval:
+        """Decide about a call that waits for approval, and return what is recorded; the first decision wins.
+
+        Args:
+            call_id: The call.
+            decision: What.
+            by: Who decides, and may do so by the tool's `approver`. The app's own code (nobody, or a `system:...`) may
+                decide about every call.
+            reason: Told to the model.
+            arguments: To run with instead of the model's; only with an approval.
+
+        Raises:
+            NotFound: no such approval for this principal.
+            Forbidden: the run's owner, who is not the approver.
+            Conflict: decided otherwise, expired, or over.
+            InvalidRequest: the decision is none, the edited arguments do not fit the tool, or come with a decline.
+        """
+        if decision not in ("approve", "decline"):
+            raise InvalidRequest(f"the decision {decision!r} must be 'approve' or 'decline'")
+        who = self._app if by is None else _of_code(by)
+        if who.id.startswith("system:"):
+            operator = Operator(self._engine, self._store, who)
+            approval, _ = await operator.decide(call_id, decision, reason=reason, arguments=arguments)
+        else:
+            approval, _ = await self._engine.decide(call_id, who, decision, reason=reason, arguments=arguments)
+        return approval
+
+    async def _owner(self, run_id: str, principal: Principal | None) -> Principal:
+        return await self._store.owner_of(run_id) if principal is None else _of_code(principal)
+
+
+def _of_code(principal: Principal) -> Principal:
+    """Return the principal that code named, as it is stored."""
+    if not isinstance(principal, Principal):
+        raise InvalidRequest(f"the principal {principal!r} must be a Principal", code="principal_invalid")
+    who = principal.id
+    known = isinstance(who, str) and who.startswith(_CHANNELS)
+    if not isinstance(who, str) or not (who.partition(":")[2] if known else who).strip():
+        raise InvalidRequest(f"the principal's id {who!r} must be a text that is not empty", code="principal_invalid")
+    texts = (who, principal.name, principal.tenant or "", *principal.roles)
+    if any(not isinstance(text, str) or clean_text(text) != text or not text.isprintable() for text in texts):
+        raise InvalidRequest(
+            f"the principal {who!r} has an id, name, tenant or role that is no text of printable characters",
+            code="principal_invalid",
+        )
+    try:
+        json.dumps(dict(principal.claims), allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        raise InvalidRequest(
+            f"the claims of the principal {who!r} are no JSON object", code="principal_invalid"
+        ) from None
+    return principal if known else replace(principal, id=f"user:{who}")
+
+
+def _status(status: str | None) -> RunStatus | None:
+    try:
+        return None if status is None else RunStatus(status)
+    except ValueError:
+        known = ", ".join(repr(one.value) for one in RunStatus)
+        raise InvalidRequest(f"there is no status {status!r}; the statuses are: {known}") from None

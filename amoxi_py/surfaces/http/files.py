@@ -1,0 +1,127 @@
+"""`/files`: a caller's files, in and out, piece by piece.
+
+What comes out was somebody's to choose, so no browser may take it for a page of this server: only pictures are shown,
+everything else is a download, and nothing in it runs.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import APIRouter, Path
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from amoxi_py.domain.file import File
+from amoxi_py.surfaces.http.answers import FileJson, file_json, json_answer
+from amoxi_py.surfaces.http.door import Door, caller_of, principal_of
+from amoxi_py.surfaces.http.multipart import read_upload
+from amoxi_py.surfaces.http.problems import documented, problem
+from amoxi_py.surfaces.http.ranges import NoSuchPart, Part, is_known, wanted_part
+from amoxi_py.surfaces.http.requests import known_id
+from amoxi_py.surfaces.http.schema import FILE_BODY, FILE_BYTES
+
+FileId = Annotated[str, Path(description="The file's id.")]
+
+_SHOWN = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp"})
+_HEADERS = {
+    "accept-ranges": "bytes",
+    "cache-control": "private, no-cache",  # kept by the reader's own browser, and asked for each time
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
+    "x-content-type-options": "nosniff",
+}
+
+
+class FileRoutes:
+    """The routes of files."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    def add_to(self, router: APIRouter) -> None:
+        """Add the routes."""
+        self._door.add(
+            router,
+            "/files",
+            self.upload,
+            methods=["POST"],
+            status_code=201,
+            tags=["files"],
+            operation_id="upload_file",
+            response_model=FileJson,
+            responses=documented(401, 403, 413, 415, 422, 503),
+            openapi_extra={"requestBody": FILE_BODY},
+        )
+        self._door.add(
+            router,
+            "/files/{id}",
+            self.download,
+            tags=["files"],
+            operation_id="download_file",
+            response_model=None,
+            responses={**documented(401, 404, 416, 503), **FILE_BYTES},
+        )
+        self._door.add(
+            router,
+            "/files/{id}",
+            self.delete,
+            methods=["DELETE"],
+            status_code=204,
+            tags=["files"],
+            operation_id="delete_file",
+            response_model=None,
+            responses=documented(401, 403, 404, 503),
+        )
+
+    async def upload(self, request: Request) -> Response:
+        """Store one file, sent as the field `file` of a form; messages name it by its id."""
+        files, caller = self._door.engine.files, caller_of(request)
+        upload = await read_upload(request, files.max_size)
+        async with aclosing(upload.parts):
+            stored = await files.add(caller.principal, upload.name, upload.media_type, upload.parts)
+        location = f"{request.scope.get('root_path', '')}{self._door.settings.prefix}/files/{stored.file.id}"
+        answer = json_answer(file_json(stored), 201, {"location": location})
+        self._door.authentication.welcome(request, caller, answer)
+        return answer
+
+    async def download(self, request: Request, id: FileId) -> Response:
+        """Return the bytes of a file, or a part of them."""
+        files, principal = self._door.engine.files, principal_of(request)
+        readable = self._door.engine.readable(principal)
+        stored = await files.get(known_id("file", id), principal, readable=readable)
+        etag = f'"{stored.digest}"'
+        headers = {**_HEADERS, "etag": etag}
+        if is_known(request, etag):
+            return Response(status_code=304, headers=headers)
+        size = stored.file.size
+        try:
+            part = wanted_part(request, size, etag)
+        except NoSuchPart:
+            unmet = {"content-range": f"bytes */{size}"}
+            return problem(416, "range_not_satisfiable", f"the file has {size} bytes", headers=unmet)
+        headers["content-disposition"] = _disposition(stored.file)
+        headers["content-type"] = _content_type(stored.file)
+        if part is not None:
+            headers["content-range"] = f"bytes {part.start}-{part.end - 1}/{size}"
+        whole = part or Part(0, size)
+        headers["content-length"] = str(whole.end - whole.start)
+        body = files.read(stored, principal, whole.start, whole.end, readable=readable)
+        return StreamingResponse(body, status_code=200 if part is None else 206, headers=headers)
+
+    async def delete(self, request: Request, id: FileId) -> Response:
+        """Delete a file, wherever it is used; messages that name it stay as they are."""
+        await self._door.engine.files.delete(known_id("file", id), principal_of(request))
+        return Response(status_code=204)
+
+
+def _disposition(file: File) -> str:
+    """Return how a browser takes the file (RFC 6266), with its name for every letter and for old clients."""
+    kind = "inline" if file.media_type in _SHOWN else "attachment"
+    plain = "".join(letter if letter.isascii() and letter not in '"\\%' else "_" for letter in file.name)
+    return f"{kind}; filename=\"{plain}\"; filename*=UTF-8''{quote(file.name, safe='')}"
+
+
+def _content_type(file: File) -> str:
+    return f"{file.media_type}; charset=utf-8" if file.media_type.startswith("text/") else file.media_type

@@ -1,0 +1,1 @@
+"""A support desk: customers ask for refunds, staff decide."""
