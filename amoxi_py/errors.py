@@ -201,12 +201,16 @@ class ToolError(AmoxiError):
 
 
 class StepError(AmoxiError):
-    """A step ended with an error, now or before a crash; `type_name` and `text` are what it raised."""
+    """A step ended with an error, now or before a crash; `type_name` and `text` are what it raised.
+
+    `for_model` says that it was a `ToolError`: a tool that lets it go tells the model its text.
+    """
 
     code = "step_failed"
 
-    def __init__(self, name: str, type_name: str, text: str) -> None:
+    def __init__(self, name: str, type_name: str, text: str, *, for_model: bool = False) -> None:
         super().__init__(f"step {name!r} failed: {type_name}: {text}" if text else f"step {name!r} failed: {type_name}")
         self.name = name
         self.type_name = type_name
         self.text = text
+        self.for_model = for_model

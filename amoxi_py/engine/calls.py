@@ -25,7 +25,7 @@ from amoxi_py.engine.journal import Journal
 from amoxi_py.engine.lease import LeaseKeeper
 from amoxi_py.engine.progress import ProgressLines
 from amoxi_py.engine.steps import Steps, error_text
-from amoxi_py.errors import ArgumentsInvalid, LeaseLost, ToolError, ValueNotStorable
+from amoxi_py.errors import ArgumentsInvalid, LeaseLost, StepError, ToolError, ValueNotStorable
 from amoxi_py.ports.store import CallResult, NewStep
 
 log = logging.getLogger("amoxi_py.tools")
@@ -182,7 +182,7 @@ class CallExecution:
             log.error("%s took longer than %g s", self._place(), outcome.seconds)
             return
         kind = type(outcome.error).__qualname__
-        if isinstance(outcome.error, ToolError):
+        if _text_for_model(outcome.error) is not None:
             log.info("%s raised %s", self._place(), kind)
         else:
             log.error("%s raised %s", self._place(), kind, exc_info=outcome.error)
@@ -192,7 +192,7 @@ class CallExecution:
         return f"run {run.run_id}, call {call.id}, tool {call.tool!r}, attempt {run.attempt}, try {max(call.tries, 1)}"
 
     def _pause_before_retry(self, tool: ToolDefinition, outcome: _Outcome) -> float | None:
-        if isinstance(outcome, _Raised) and isinstance(outcome.error, ToolError):
+        if isinstance(outcome, _Raised) and _text_for_model(outcome.error) is not None:
             return None
         policy = replace(_RETRY, tries=tool.retries + 1)
         return retry_delay(policy, self._call.failures + 1, chance=random.random())  # noqa: S311 - spreads tries
@@ -355,9 +355,14 @@ def _failure_text(tool: ToolDefinition, outcome: _Outcome) -> str:
         stopped = f"The tool took longer than {outcome.seconds:g} s and was stopped."
         return stopped if tool.effect is Effect.READ_ONLY else f"{stopped} {HALF_DONE_TEXT}"
     assert isinstance(outcome, _Raised)
-    if isinstance(outcome.error, ToolError):
-        return error_text(outcome.error).strip() or "The tool failed."
-    return "The tool failed."
+    return (_text_for_model(outcome.error) or "").strip() or "The tool failed."
+
+
+def _text_for_model(error: BaseException) -> str | None:
+    """Return what an error was raised to tell the model, or None."""
+    if isinstance(error, ToolError):
+        return error_text(error)
+    return error.text if isinstance(error, StepError) and error.for_model else None
 
 
 def read_arguments(tool: ToolDefinition, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from amoxi_py.domain.retry import RetryPolicy, retry_delay
 from amoxi_py.domain.tool_call import StepRecord
 from amoxi_py.engine.exits import cancelled_from_outside
 from amoxi_py.engine.values import decode_value, encode_value
-from amoxi_py.errors import StepError, ValueNotStorable
+from amoxi_py.errors import StepError, ToolError, ValueNotStorable
 
 T = TypeVar("T")
 
@@ -83,10 +83,10 @@ class Steps:
 
 def _replay(record: StepRecord) -> Any:
     if record.failed:
-        type_name, text = decode_json(record.value)
+        type_name, text, *for_model = decode_json(record.value)
         if type_name == ValueNotStorable.__name__:
             raise ValueNotStorable(text)
-        raise StepError(record.name, type_name, text)
+        raise StepError(record.name, type_name, text, for_model=bool(for_model))
     try:
         return decode_value(record.value)
     except ValueNotStorable as error:
@@ -124,7 +124,8 @@ def _recorded(name: str, value: Any) -> StepRecord:
 
 
 def _failed(name: str, error: BaseException) -> StepRecord:
-    return StepRecord(name=name, value=encode_json([type(error).__qualname__, error_text(error)]), failed=True)
+    told = [type(error).__qualname__, error_text(error), *([True] if isinstance(error, ToolError) else [])]
+    return StepRecord(name=name, value=encode_json(told), failed=True)
 
 
 def error_text(error: BaseException) -> str:

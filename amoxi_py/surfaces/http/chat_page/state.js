@@ -136,8 +136,12 @@ function groups(messages, runs = new Map()) {
 }
 
 function asMessage(message, known = new Map()) {
-  const calls = (message.calls ?? []).map((call) => known.get(call.call_id) ?? { ...call, progress: [] });
+  const calls = (message.calls ?? []).map((call) => known.get(call.call_id) ?? asCall(call));
   return { ...message, files: message.files ?? [], calls, length: 0 };
+}
+
+function asCall({ approval, ...call }) {
+  return { ...call, decision: approval?.decision, by: approval?.by, reason: approval?.reason ?? undefined, progress: [] };
 }
 
 function grow(run, { message_id, offset, text }) {
