@@ -71,23 +71,23 @@ class Client:
         """Decide about a call, `approve` or `decline`, with `reason` or `arguments`; return the approval."""
         return self._json(self.http.post(f"/runs/{run_id}/approvals/{call_id}", json={"decision": decision, **more}))
 
-    def events(self, run_id: str, *, after: int | None = None) -> list[EventRecord]:
-        """Read a run's stream to its end."""
-        with self.follow(f"/runs/{run_id}/events", after=after) as events:
-            return list(events)
+    def events(self, run_id: str, *, after: int | None = None, timeout: float = 60.0) -> list[EventRecord]:
+        """Read a run's stream to its end; one that waits for somebody has none until he decides."""
+        deadline = time.monotonic() + timeout
+        found: list[EventRecord] = []
+        with self.http.stream("GET", f"/runs/{run_id}/events", headers=_resuming(after)) as response:
+            for event in _events_of(response):
+                if event is not None:
+                    found.append(event)
+                if time.monotonic() > deadline:  # heard at a heartbeat too
+                    raise AssertionError(f"the run has not ended within {timeout:g} s: {self.run(run_id)!r}")
+        return found
 
     @contextmanager
     def follow(self, path: str, *, after: int | None = None) -> Iterator[Iterator[EventRecord]]:
         """Open a stream; what it gives is read as it comes. It is empty where nothing comes any more (204)."""
-        headers = {} if after is None else {"last-event-id": str(after)}
-        with self.http.stream("GET", path, headers=headers) as response:
-            if response.status_code == 204:
-                yield iter(())
-                return
-            if response.status_code != 200:
-                response.read()
-                raise AssertionError(f"GET {path}: {response.status_code} {response.text}")
-            yield read_events(response)
+        with self.http.stream("GET", path, headers=_resuming(after)) as response:
+            yield (event for event in _events_of(response) if event is not None)
 
     def messages(self, agent: str, conversation_id: str) -> list[dict[str, Any]]:
         """Return all messages of a conversation, oldest first."""
@@ -111,9 +111,28 @@ class Client:
 
 def read_events(response: httpx2.Response) -> Iterator[EventRecord]:
     """Read the events of a stream; one that the connection's end cut in the middle is none."""
+    return (event for event in _read(response) if event is not None)
+
+
+def _resuming(after: int | None) -> dict[str, str]:
+    return {} if after is None else {"last-event-id": str(after)}
+
+
+def _events_of(response: httpx2.Response) -> Iterator[EventRecord | None]:
+    if response.status_code == 204:
+        return iter(())
+    if response.status_code != 200:
+        response.read()
+        raise AssertionError(f"GET {response.request.url.path}: {response.status_code} {response.text}")
+    return _read(response)
+
+
+def _read(response: httpx2.Response) -> Iterator[EventRecord | None]:
+    """Read the events of a stream, and None for each heartbeat."""
     fields: dict[str, str] = {}
     for line in response.iter_lines():
         if line.startswith(":"):
+            yield None
             continue
         if line:
             name, _, value = line.partition(": ")

@@ -89,6 +89,8 @@ def test_the_whole_app_answers(amoxi_client, amoxi_app):
 def test_an_approval_and_its_events(amoxi_client):
     run = amoxi_client.submit("butler", "Stop")
     [waiting] = amoxi_client.until_status(run["id"], "waiting")["waiting_for"]
+    with pytest.raises(AssertionError, match="has not ended within 0 s.*stop_clock"):
+        amoxi_client.events(run["id"], timeout=0)
     assert amoxi_client.decide(run["id"], waiting["call_id"], "decline", reason="no")["decision"] == "decline"
     types = [event.type for event in amoxi_client.events(run["id"])]
     assert types[-1] == "run.completed"
