@@ -27,7 +27,7 @@ export function Approval({ call, others, onDecide }) {
     setSending(true);
     const refusal = await onDecide(decision);
     setSending(false);
-    if (!refusal || refusal.code === "forbidden") card?.focus(); // the button that had it goes away
+    if (!refusal || refusal.code === "not_approver") card?.focus(); // the button that had it goes away
     return refusal;
   }
 

@@ -14,7 +14,7 @@
 import { parseJson } from "./numbers.js";
 import { hasEnded, stateOf } from "./state.js";
 
-export { activeRuns, emptyState, hasEnded, reduce, runTouched, stateOf, withOlder } from "./state.js";
+export { activeRuns, emptyState, hasEnded, reduce, runTouched, stateOf, waitingCalls, withOlder } from "./state.js";
 
 const FIRST_PAUSE_MS = 300;
 const LONGEST_PAUSE_MS = 8000;
@@ -97,6 +97,11 @@ export class AmoxiClient {
     if (reason) body.reason = reason;
     if (edited) body.arguments = edited;
     return this.#ask("POST", `${this.here}/runs/${run}/approvals/${call}`, { body });
+  }
+
+  /** Open approvals that the caller may decide, over all agents: `{items, next_cursor}`. */
+  approvals({ limit = 200, cursor } = {}) {
+    return this.#ask("GET", "approvals", { query: { limit, cursor } });
   }
 
   /** A page of the caller's conversations, newest first: `{items, next_cursor}`. */

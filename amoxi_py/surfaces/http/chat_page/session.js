@@ -2,7 +2,7 @@
 
 import { Address } from "./address.js";
 import { Attachments } from "./attachments.js";
-import { Unreachable, activeRuns, emptyState, reduce, runTouched, withOlder } from "./client.js";
+import { Unreachable, activeRuns, emptyState, reduce, runTouched, waitingCalls, withOlder } from "./client.js";
 
 const GONE = "The conversation is not there any more; this is a new one.";
 
@@ -66,6 +66,7 @@ export class Session {
       if (this.conversation !== conversation || !opened) return;
       this.#change({ state: opened.state, opening: false });
       this.#follow();
+      this.#whoDecides();
     } catch (error) {
       if (this.conversation !== conversation) return;
       if (error.code === "not_authenticated") this.#change({ opening: false, problem: error.message });
@@ -117,9 +118,8 @@ export class Session {
       await this.client.decide(run, call, decision);
       return null;
     } catch (error) {
-      if (error.code === "forbidden") {
-        this.others.add(call);
-        this.#change({ state: runTouched(this.state, run) });
+      if (error.code === "not_approver") {
+        this.#isForOthers(run, call);
       } else if (error.code === "not_found") {
         this.#lost(conversation);
       } else if (!error.errors?.length) {
@@ -127,6 +127,21 @@ export class Session {
       }
       return error;
     }
+  }
+
+  /** Find out which of the calls that wait are for somebody else to decide; what is not known may be tried. */
+  async #whoDecides() {
+    const waiting = waitingCalls(this.state).filter(({ call }) => !this.others.has(call));
+    if (!waiting.length) return;
+    const mine = await this.client.approvals().catch(() => null);
+    if (!mine || mine.next_cursor) return;
+    const known = new Set(mine.items.map((approval) => approval.call_id));
+    for (const { run, call } of waiting) if (!known.has(call)) this.#isForOthers(run, call);
+  }
+
+  #isForOthers(run, call) {
+    this.others.add(call);
+    this.#change({ state: runTouched(this.state, run) });
   }
 
   async loadOlder() {
@@ -198,6 +213,7 @@ export class Session {
     const state = reduce(this.state, event);
     if (state.gap) return this.open(this.conversation);
     this.#change({ state });
+    if (event.type === "approval.requested") this.#whoDecides();
     if (event.type === "run.queued" || event.type === "run.completed") this.refreshList();
   }
 

@@ -59,6 +59,13 @@ export function runTouched(state, id) {
   return { ...state, runs: state.runs.map((run) => (run.id === id ? { ...run } : run)) };
 }
 
+/** @returns {{run: string, call: string}[]} the calls that wait for a decision */
+export function waitingCalls(state) {
+  return activeRuns(state).flatMap((run) =>
+    run.messages.flatMap((message) =>
+      message.calls.filter((call) => call.status === "waiting").map((call) => ({ run: run.id, call: call.call_id }))));
+}
+
 /**
  * Return the state after an event. One that is in it already changes nothing, and so does one of an unknown type.
  *
