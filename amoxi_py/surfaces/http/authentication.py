@@ -30,7 +30,10 @@ _LONGEST_TOKEN = 4096
 _COOKIE_AGE_S = 400 * 24 * 3600  # the longest that browsers keep one
 _VISITOR = re.compile(r"([0-9a-f]{32})\.([0-9a-f]{64})")
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-_CREDENTIALS = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key"})
+_TOLD = frozenset(
+    {"accept", "accept-encoding", "accept-language", "connection", "content-length", "content-type", "host", "origin"}
+    | {"last-event-id", "user-agent"}
+)
 _SHORTEST_SECRET = 8
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -66,7 +69,7 @@ class Authentication:
         name = self._caller_of(headers[0]) if len(headers) == 1 else None
         if name is not None:
             return Caller(principal=Principal(id=f"api:{name}", name=name, channel="api"))
-        if not headers:
+        if not headers or not all(_is_bearer(value) for value in headers):  # browsers add other schemes by themselves
             self._refuse_foreign_page(request)
         if self._settings.authenticate is not None:
             signed_in = await _ask(self._settings.authenticate, request)
@@ -93,9 +96,8 @@ class Authentication:
         )
 
     def _caller_of(self, header: bytes) -> str | None:
-        scheme, _, token = header.partition(b" ")
-        token = token.strip()
-        if scheme.lower() != b"bearer" or not 0 < len(token) <= _LONGEST_TOKEN:
+        token = header.partition(b" ")[2].strip()
+        if not _is_bearer(header) or not 0 < len(token) <= _LONGEST_TOKEN:
             return None
         digest = hashlib.sha256(token).digest()
         found = None
@@ -138,13 +140,17 @@ async def _ask(sign_in: Authenticate, request: Request) -> Principal | None:
 
 
 def _without_secrets(text: str, request: Request) -> str:
-    """Return a text without what may be a secret of the request: credentials, cookies, values of the query."""
-    held = [value for name, value in request.headers.items() if name in _CREDENTIALS]
+    """Return a text without what may be a secret of the request: values of the query, and of all but a few headers."""
+    held = [value for name, value in request.headers.items() if name not in _TOLD]
     held += [part for value in held for part in re.split(r"[\s;,=:]+", value)]
     held += [value for _, value in request.query_params.multi_items()]
     for secret in sorted((value for value in held if len(value) >= _SHORTEST_SECRET), key=len, reverse=True):
         text = text.replace(secret, "***")
     return text
+
+
+def _is_bearer(header: bytes) -> bool:
+    return header.partition(b" ")[0].lower() == b"bearer"
 
 
 def _visitor_principal(visitor: str) -> Principal:

@@ -24,7 +24,8 @@ class HttpSettings:
         prefix: Comes before every path, such as `/ai`; empty for none.
         host: Where the server listens, or None when that is not known.
         public_url: Where people find this server, when a proxy is in front of it.
-        cors_origins: Foreign pages that may call with the visitor's cookie.
+        cors_origins: Foreign pages that may call and read the answers. Browsers send them the visitor's cookie only
+            where they are of the same site (SameSite=Lax).
         docs: Whether `/openapi.json` and `/docs` exist.
         heartbeat: The longest silence on an event stream.
         max_body: The longest body of a request.

@@ -60,7 +60,7 @@ async def sign_in(request: Request, directory: Directory) -> Principal | None:
     if who == "teapot":
         raise HTTPException(403, "not from here")
     if who == "raises":
-        raise RuntimeError(f"cannot read {request.headers['authorization']} of {request.url}")
+        raise RuntimeError(f"cannot read {dict(request.headers)} of {request.url}")
     if who == "letters":
         return Principal(id="42", roles="finance")  # type: ignore[arg-type]
     answer: Principal | None = directory.answer(who)

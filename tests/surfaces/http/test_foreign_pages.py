@@ -14,11 +14,12 @@ def test_a_named_page_may_call_and_read_every_kind_of_answer(open_house: Callabl
     wanted = {
         "origin": FRONT,
         "access-control-request-method": "POST",
-        "access-control-request-headers": "authorization, content-type, idempotency-key, last-event-id",
+        "access-control-request-headers": "authorization, content-type, idempotency-key, last-event-id, x-session",
     }
     asked = house.visitor().options(PATH, headers=wanted)
     assert asked.status_code == 200
     assert asked.headers["access-control-allow-credentials"] == "true"
+    assert "x-session" in asked.headers["access-control-allow-headers"]
     for method in ("GET", "POST", "DELETE"):
         assert method in asked.headers["access-control-allow-methods"]
 

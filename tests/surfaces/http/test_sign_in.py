@@ -71,6 +71,17 @@ WRONG = (
 )
 
 
+@pytest.mark.parametrize("header", ["authorization", "cookie", "x-session", "cf-access-jwt-assertion"])
+def test_a_header_that_a_sign_in_fails_with_is_not_logged(
+    staffed: Any, header: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        staffed.asks("raises", **{"authorization": "Basic YTpi", header: SECRET}).get("/runs")
+    ours = "\n".join(record.getMessage() for record in caplog.records if record.name.startswith("amoxi"))
+    assert "cannot read" in ours
+    assert SECRET not in ours
+
+
 @pytest.mark.parametrize("who", WRONG)
 def test_a_sign_in_that_fails_is_500_without_details_and_without_the_secret_in_the_log(
     staffed: Any, who: str, caplog: pytest.LogCaptureFixture
