@@ -3,6 +3,7 @@
 AmoxiError
 ├── DeclarationError       the developer: a declared tool, agent or injection cannot work (stops the start)
 ├── ConfigError            the operator: a setting is unknown or bad (stops the start)
+├── InstanceFailed         the developer: what an app is given by type cannot be opened or closed
 ├── AddressUnusable        the operator: the server cannot listen where it should (stops the start)
 ├── CommandRefused         who typed it: a command cannot do what it was asked, and has changed nothing
 ├── RequestError           the caller: the request cannot be done as it is
@@ -58,6 +59,12 @@ class ConfigError(AmoxiError):
         self.warnings = warnings
         lines = (*problems, *(f"besides: {warning}" for warning in warnings))
         super().__init__("the settings cannot be used:" + "".join(f"\n  - {line}" for line in lines))
+
+
+class InstanceFailed(AmoxiError):
+    """A provider or singleton failed to open (which stops the start) or to close; the message says which, and how."""
+
+    code = "instance_failed"
 
 
 class AddressUnusable(AmoxiError):

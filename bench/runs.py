@@ -37,7 +37,7 @@ from amoxi_py.models.scripted import ScriptedModel
 from amoxi_py.stores.sqlite.store import SqliteStore
 
 PEER = Path(__file__).with_name("peer_aaa.py")
-ANA = Principal(id="system:bench")
+ANA = Principal(id="system:bench", channel="code")
 ORDER = {"id": "A-1001", "note": "x" * 1000}
 
 

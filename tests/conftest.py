@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from amoxi_py.testing.forks import Forks
-from amoxi_py.testing.processes import ServerProcess, clean_environment, free_port
+from forks import Forks
+from processes import ServerProcess, clean_environment, free_port
 
 AppFolder = Callable[..., Path]
 Serve = Callable[..., ServerProcess]
@@ -31,6 +31,7 @@ POSIX_ONLY = {
         "stores/test_sqlite_processes.py",
     ),
     "SIGKILL, SIGSTOP, and SIGTERM as a request": (
+        "cli/test_failing_providers.py",
         "cli/test_newcomer.py",
         "cli/test_serving.py",
         "docs/test_examples.py",

@@ -84,11 +84,12 @@ def _refuse(app: FastAPI, prefix: str) -> None:
 
 
 class _Installed(BaseRoute):
-    """Hands all requests under a prefix on, with their whole path."""
+    """Hands all requests under a prefix on, with their whole path; `request.app` stays the app that has them."""
 
     def __init__(self, prefix: str, app: FastAPI) -> None:
         self.path = prefix
         self.app = app
+        self._handle = app.build_middleware_stack()
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         if scope["type"] not in ("http", "websocket"):
@@ -103,7 +104,7 @@ class _Installed(BaseRoute):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         inner = {name: value for name, value in scope.items() if name not in ("router", "endpoint", "route")}
-        await self.app({**inner, "path_params": {}}, receive, send)
+        await self._handle({**inner, "path_params": {}}, receive, send)
 
 
 def _around(app: FastAPI, serving: Serving) -> Any:

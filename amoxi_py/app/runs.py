@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from amoxi_py.domain.approval import Approval
 from amoxi_py.domain.encoding import clean_text
+from amoxi_py.domain.placing import placed_by_code
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Run, RunStatus
 from amoxi_py.domain.run_event import RunEvent, run_event
@@ -19,9 +18,18 @@ from amoxi_py.errors import InvalidRequest
 from amoxi_py.ports.operator_store import OperatorStore, RunFilter
 from amoxi_py.ports.views import Page
 
-_CHANNELS = ("web:", "api:", "mcp:", "a2a:", "user:", "system:")
 _WAIT_AT_ONCE_S = 3600.0
 _MOST_LISTED = 1000
+
+
+class Process(Protocol):
+    """Whose runs they are; it may have a second life, with another engine and store."""
+
+    @property
+    def engine(self) -> Engine: ...
+
+    @property
+    def store(self) -> OperatorStore: ...
 
 
 class Runs:
@@ -30,18 +38,30 @@ class Runs:
     It is injected by type. The app's code is trusted: without a `principal` it reaches the runs of everybody. Code that
     acts for a person, such as a route of the app, names that person: then someone else's run is not found.
 
-    A `Principal` with a plain id is one of the app's users, stored as `user:<id>`; ids such as `user:42`, `web:...` or
-    `system:nightly` are taken as they are.
+    A `Principal` without a channel is one of the app's users, as a sign-in names them: it is stored as `user:<id>`,
+    whatever the id says. One with a channel, as a run, an event and a context have it, is taken as it is; so is
+    `Principal(id="system:nightly", channel="code")` that code writes on purpose. What comes from outside, such as an id
+    of an identity provider, must be named without a channel.
 
     Every method raises `StoreUnavailable` while the store cannot be used, also before the app has started and after it
     has stopped. The errors are those of HTTP, with the same `code`.
     """
 
-    def __init__(self, engine: Engine, store: OperatorStore, app_name: str) -> None:
-        self._engine = engine
-        self._store = store
+    def __init__(self, process: Process, app_name: str) -> None:
+        self._process = process
         self._app = Principal(id=f"system:{clean_text(app_name)}", name=clean_text(app_name), channel="code")
-        self._operator = Operator(engine, store, self._app)
+
+    @property
+    def _engine(self) -> Engine:
+        return self._process.engine
+
+    @property
+    def _store(self) -> OperatorStore:
+        return self._process.store
+
+    @property
+    def _operator(self) -> Operator:
+        return Operator(self._engine, self._store, self._app)
 
     async def submit(
         self,
@@ -71,7 +91,7 @@ class Runs:
         submitted = await self._engine.submit(
             agent,
             message,
-            principal=self._app if principal is None else _of_code(principal),
+            principal=self._app if principal is None else placed_by_code(principal),
             conversation_id=conversation_id,
             idempotency_key=idempotency_key,
             files=tuple(files),
@@ -135,11 +155,10 @@ class Runs:
         """
         if not 1 <= limit <= _MOST_LISTED:
             raise InvalidRequest(f"the limit {limit!r} must be from 1 to {_MOST_LISTED}")
-        wanted = RunFilter(
-            status=_status(status), agent=agent, principal=None if principal is None else _of_code(principal).owner_key
-        )
-        if principal is not None and status is None:
-            return await self._engine.list_runs(_of_code(principal), agent, limit=limit, cursor=cursor)
+        owner = None if principal is None else placed_by_code(principal)
+        if owner is not None and status is None:
+            return await self._engine.list_runs(owner, agent, limit=limit, cursor=cursor)
+        wanted = RunFilter(status=_status(status), agent=agent, owner_key=None if owner is None else owner.owner_key)
         return await self._operator.list_runs(wanted, limit=limit, cursor=cursor)
 
     async def cancel(self, run_id: str, *, principal: Principal | None = None) -> Run:
@@ -169,8 +188,8 @@ class Runs:
         Args:
             call_id: The call.
             decision: What.
-            by: Who decides, and may do so by the tool's `approver`. The app's own code (nobody, or a `system:...`) may
-                decide about every call.
+            by: Who decides, and may do so by the tool's `approver`. Without it the app itself does, which may decide
+                about every call.
             reason: Told to the model.
             arguments: To run with instead of the model's; only with an approval.
 
@@ -182,39 +201,15 @@ class Runs:
         """
         if decision not in ("approve", "decline"):
             raise InvalidRequest(f"the decision {decision!r} must be 'approve' or 'decline'")
-        who = self._app if by is None else _of_code(by)
-        if who.id.startswith("system:"):
-            operator = Operator(self._engine, self._store, who)
-            approval, _ = await operator.decide(call_id, decision, reason=reason, arguments=arguments)
+        if by is None:
+            approval, _ = await self._operator.decide(call_id, decision, reason=reason, arguments=arguments)
         else:
+            who = placed_by_code(by)
             approval, _ = await self._engine.decide(call_id, who, decision, reason=reason, arguments=arguments)
         return approval
 
     async def _owner(self, run_id: str, principal: Principal | None) -> Principal:
-        return await self._store.owner_of(run_id) if principal is None else _of_code(principal)
-
-
-def _of_code(principal: Principal) -> Principal:
-    """Return the principal that code named, as it is stored."""
-    if not isinstance(principal, Principal):
-        raise InvalidRequest(f"the principal {principal!r} must be a Principal", code="principal_invalid")
-    who = principal.id
-    known = isinstance(who, str) and who.startswith(_CHANNELS)
-    if not isinstance(who, str) or not (who.partition(":")[2] if known else who).strip():
-        raise InvalidRequest(f"the principal's id {who!r} must be a text that is not empty", code="principal_invalid")
-    texts = (who, principal.name, principal.tenant or "", *principal.roles)
-    if any(not isinstance(text, str) or clean_text(text) != text or not text.isprintable() for text in texts):
-        raise InvalidRequest(
-            f"the principal {who!r} has an id, name, tenant or role that is no text of printable characters",
-            code="principal_invalid",
-        )
-    try:
-        json.dumps(dict(principal.claims), allow_nan=False)
-    except (TypeError, ValueError, RecursionError):
-        raise InvalidRequest(
-            f"the claims of the principal {who!r} are no JSON object", code="principal_invalid"
-        ) from None
-    return principal if known else replace(principal, id=f"user:{who}")
+        return await self._store.owner_of(run_id) if principal is None else placed_by_code(principal)
 
 
 def _status(status: str | None) -> RunStatus | None:

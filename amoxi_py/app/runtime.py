@@ -31,7 +31,7 @@ from amoxi_py.ports.store import Store
 T = TypeVar("T")
 log = logging.getLogger("amoxi_py.app")
 
-_LAST_MOMENTS_S = 1.5
+_LAST_MOMENTS_S = 1.3  # and a moment more to cut off what is left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +49,23 @@ class StandIns:
     wrap_store: Callable[[Store], Store] | None = None
 
 
+@dataclass(slots=True, kw_only=True)
+class _Life:
+    """What is made anew for each start."""
+
+    store: OperatorStore
+    engine: Engine
+    instances: _LateInstances
+    models: AgentModels
+    entered: AsyncExitStack = field(default_factory=AsyncExitStack)
+    handing_over: asyncio.Task[None] | None = None
+
+
 class Runtime:
     """The store, the app's instances and the engine of one process; `stopped` when all of it has ended.
 
-    With `stand_ins` it is a guest in the process of a test, which it leaves as it is.
+    It may start again after it has stopped, with new parts. With `stand_ins` it is a guest in the process of a test,
+    which it leaves as it is.
     """
 
     def __init__(
@@ -67,61 +80,77 @@ class Runtime:
         self.settings = settings
         self.declarations = declarations
         self._guest = stand_ins is not None
-        given = stand_ins or StandIns()
-        self._models = _models_of(declarations, settings, given.model)
-        self._given = given.instances
-        self._own = load_own_sections(settings, declarations.settings, given.instances.keys())
-        self._instances = _LateInstances()
-        store = make_store(settings)
-        self._store = store if given.wrap_store is None else given.wrap_store(store)
-        self._entered = AsyncExitStack()
-        self._handing_over: asyncio.Task[None] | None = None
-        self.stopped = False
+        self._given = stand_ins or StandIns()
         engine_settings = replace(engine_settings_of(settings), executes=executes)
-        self.engine = Engine(
-            store=self._store,
-            catalog=declarations.catalog,
-            instances=self._instances,
-            models=self._models,
-            settings=engine_settings if worker is None else replace(engine_settings, worker=worker),
-            handlers=declarations.handlers,
-        )
-        self.runs = Runs(self.engine, cast(OperatorStore, self._store), settings.app_name)
+        self._engine_settings = engine_settings if worker is None else replace(engine_settings, worker=worker)
+        self._life = self._new_life()
+        self._own = load_own_sections(settings, declarations.settings, self._given.instances.keys())
+        self._started = False
+        self.stopped = False
+        self.runs = Runs(self, settings.app_name)
+
+    @property
+    def engine(self) -> Engine:
+        """Executes the runs of this life."""
+        return self._life.engine
+
+    @property
+    def store(self) -> OperatorStore:
+        """Keeps the runs; open from the start to the stop."""
+        return self._life.store
 
     @property
     def instances(self) -> Instances:
         """The app's instances; they exist from the start to the stop."""
-        return self._instances
+        return self._life.instances
 
     def get(self, kind: type[T]) -> T:
         """Return the app's one instance of a type; models with `@settings` are there before the start.
 
         Raises:
-            LookupError: nothing of it is made, or not yet.
+            LookupError: nothing of it is made, or not yet, or no more.
         """
-        early: Mapping[type[Any], Any] = {**self._own.models, **self._given}
-        found: T = early[kind] if kind in early else self._instances.get(kind)
+        early: Mapping[type[Any], Any] = {**self._own.models, **self._given.instances}
+        if kind not in early and self.stopped:
+            raise LookupError(f"{kind.__qualname__!r} was closed when the process stopped")
+        found: T = early[kind] if kind in early else self.instances.get(kind)
         return found
 
     def configure(self, app: Any) -> None:
         """Call the app's `@configure` functions with its web application; the settings exist before the start."""
         for function in self.declarations.configure:
-            function.call(app, {**self._own.models, **self._given})
+            function.call(app, {**self._own.models, **self._given.instances})
+
+    def refuse_if_started(self) -> None:
+        """Raise `RuntimeError` between a start and the end of the stop that follows it."""
+        if self._started:
+            raise RuntimeError(
+                f"the app {self.settings.app_name!r} has started already; stop it first, or make another one"
+            )
 
     async def start(self) -> None:
-        """Make the app's instances, open the store, and begin to execute runs."""
+        """Make the app's instances, open the store, and begin to execute runs.
+
+        Raises:
+            RuntimeError: it has started already.
+        """
+        self.refuse_if_started()
+        if self.stopped:
+            self._life = self._new_life()
+        self._started, self.stopped = True, False
         if not self._guest:
             tune_process()
-        self._entered.push_async_callback(self._models.aclose)
+        life = self._life
+        life.entered.push_async_callback(life.models.aclose)
         try:
-            self._instances.opened = await self._entered.enter_async_context(
+            life.instances.opened = await life.entered.enter_async_context(
                 open_instances(
                     self.declarations.singletons,
-                    {Runs: self.runs, **self._own.models, **self._given},
+                    {Runs: self.runs, **self._own.models, **self._given.instances},
                     self.declarations.providers,
                 )
             )
-            await self.engine.start()
+            await life.engine.start()
         except BaseException:
             await self._close()
             raise
@@ -132,16 +161,18 @@ class Runtime:
 
         In a hurry only what cannot be cut off without a cost gets the grace.
         """
-        if self._handing_over is None:
+        life = self._life
+        if life.handing_over is None:
             grace = self.settings.server.stop_grace_s
-            self._handing_over = asyncio.get_running_loop().create_task(self.engine.stop_working(grace, hurry=hurry))
+            life.handing_over = asyncio.get_running_loop().create_task(life.engine.stop_working(grace, hurry=hurry))
 
     async def stop(self) -> None:
         """Hand the runs over, then close the store, the app's instances and the models made here."""
         self.begin_stop()
-        assert self._handing_over is not None
+        handing_over = self._life.handing_over
+        assert handing_over is not None
         try:
-            await asyncio.wait_for(self._handing_over, self.settings.server.stop_grace_s + _LAST_MOMENTS_S)
+            await asyncio.wait_for(handing_over, self.settings.server.stop_grace_s + _LAST_MOMENTS_S)
         except TimeoutError:
             log.warning("some runs could not be handed over in time; they go on when this worker's lease expires")
         await self._close()
@@ -149,14 +180,33 @@ class Runtime:
     async def secret(self, proposed: str) -> str:
         """Return what signs the visitors' cookies: as set, else the one that the store keeps."""
         given = self.settings.server.secret
-        return given.get_secret_value() if given is not None else await self._store.secret("visitor-cookie", proposed)
+        return given.get_secret_value() if given is not None else await self.store.secret("visitor-cookie", proposed)
+
+    def _new_life(self) -> _Life:
+        models = _models_of(self.declarations, self.settings, self._given.model)
+        instances = _LateInstances()
+        store: Store = make_store(self.settings)
+        if self._given.wrap_store is not None:
+            store = self._given.wrap_store(store)
+        engine = Engine(
+            store=store,
+            catalog=self.declarations.catalog,
+            instances=instances,
+            models=models,
+            settings=self._engine_settings,
+            handlers=self.declarations.handlers,
+        )
+        return _Life(store=cast(OperatorStore, store), engine=engine, instances=instances, models=models)
 
     async def _close(self) -> None:
+        life = self._life
         try:
-            await self.engine.stop()
+            await life.engine.stop()
         finally:
-            await self._entered.aclose()
-            self.stopped = True
+            try:
+                await life.entered.aclose()
+            finally:
+                self._started, self.stopped = False, True
 
     def _tell(self) -> None:
         settings, engine = self.settings, self.engine
@@ -165,10 +215,10 @@ class Runtime:
         log.info("app %s, profile %s", settings.app_name, settings.profile)
         log.info("agents: %s", ", ".join(sorted(engine.catalog.agents)) or "none")
         log.info("store: %s", settings.store_folder)
-        log.info("models: %s", ", ".join(self._models.names) or "none")
+        log.info("models: %s", ", ".join(self._life.models.names) or "none")
         if not engine.settings.worker:
             log.info("this process executes no runs ('ai.runs.worker' is false)")
-        if "offline" in self._models.names and not settings.dev and not self._guest:
+        if "offline" in self._life.models.names and not settings.dev and not self._guest:
             log.warning("the offline model answers: set 'ai.model', or the key of a provider such as OPENAI_API_KEY")
 
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
 
 from amoxi_py.app.declarations import read_declarations
 from amoxi_py.app.runs import Runs
@@ -20,6 +21,7 @@ from amoxi_py.app.stopping import StopSignals
 from amoxi_py.config.load import load_settings
 from amoxi_py.config.settings import Settings
 from amoxi_py.declare.authenticate import sign_in_of
+from amoxi_py.domain.principal import Principal
 from amoxi_py.surfaces.http.app import build_http
 from amoxi_py.surfaces.http.door import Door
 from amoxi_py.surfaces.http.settings import Authenticate, HttpSettings
@@ -28,12 +30,12 @@ T = TypeVar("T")
 
 
 class Serving:
-    """The life of one web process, from the server's start to its stop; it is `app.state.amoxi`.
+    """The life of one web process, from the server's start to its stop, and the next one after it: `app.state.amoxi`.
 
     Attributes:
         runtime: The process's parts.
         door: The HTTP door.
-        failure: Why the start failed, or None.
+        failure: Why the start or the stop failed, or None; a start that a signal ended was cancelled.
         on_ready: Called when the process takes traffic.
         on_stop: Called in the first signal's handler with the grace in seconds.
     """
@@ -46,6 +48,7 @@ class Serving:
         self.on_stop: Callable[[float], None] | None = None
         self._hurry = False
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._starting: asyncio.Task[None] | None = None
 
     @property
     def runs(self) -> Runs:
@@ -63,9 +66,22 @@ class Serving:
         A model with `@settings` is there before the start too, for the app's own lifespan.
 
         Raises:
-            LookupError: nothing of it is made, or not yet.
+            LookupError: nothing of it is made, or not yet, or no more.
         """
         return self.runtime.get(kind)
+
+    async def principal(self, request: Request) -> Principal:
+        """Return who asks, for a route of the app: `await request.app.state.amoxi.principal(request)`.
+
+        It is whom the agents' own routes see: a caller by its token, a person by `@authenticate`, or a visitor. A
+        visitor whose browser sends no cookie here, as outside of the prefix of `install`, is a new one each time.
+
+        Raises:
+            NotAuthenticated: the token or the sign-in does not hold; or there is none, and visitors are not welcome.
+            Forbidden: a page of a foreign origin asks for a change in somebody's name.
+            StoreUnavailable: the app has not started.
+        """
+        return (await self.door.authentication.identify(request)).principal
 
     def hand_over(self) -> None:
         """Let the stop that a signal begins next be quick: another process is there to go on with the runs."""
@@ -74,31 +90,55 @@ class Serving:
     @asynccontextmanager
     async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
         """Start all parts, and stop them when the server ends or a signal says that it will."""
+        self.runtime.refuse_if_started()
+        self.failure, self._hurry = None, False
         self._loop = asyncio.get_running_loop()
+        self._starting = asyncio.current_task()
         signals = StopSignals(self._on_signal)
+        signals.install()  # before the start: something that the app opens may hang
         try:
-            await self.runtime.start()
-            secret = await self.runtime.secret(secrets.token_hex(32))
+            secret = await self._start()
         except BaseException as error:
             self.failure = error
+            signals.restore()
             raise
+        finally:
+            self._starting = None
         self.door.open(self.runtime.engine, secret.encode())
-        signals.install()
         if self.on_ready is not None:
             self.on_ready()
         try:
             yield
         finally:
             self.door.closing.set()
+            try:
+                await self.runtime.stop()
+            except BaseException as error:
+                self.failure = error
+                raise
+            finally:
+                signals.restore()
+
+    async def _start(self) -> str:
+        await self.runtime.start()
+        try:
+            return await self.runtime.secret(secrets.token_hex(32))
+        except BaseException:
             await self.runtime.stop()
-            signals.restore()
+            raise
 
     def _on_signal(self) -> None:
         assert self._loop is not None
         if self.on_stop is not None:
             self.on_stop(self.settings.server.stop_grace_s)
+        self._loop.call_soon_threadsafe(self._begin_stop)
+
+    def _begin_stop(self) -> None:
+        if self._starting is not None:
+            self._starting.cancel()
+            return
         self.door.closing.set()
-        self._loop.call_soon_threadsafe(lambda: self.runtime.begin_stop(hurry=self._hurry))
+        self.runtime.begin_stop(hurry=self._hurry)
 
 
 def create_app(settings: Settings | None = None, *, package: str | None = None, profile: str | None = None) -> FastAPI:
@@ -144,7 +184,13 @@ def web_app_under(runtime: Runtime, prefix: str, host: str | None) -> FastAPI:
 
 def _sign_in(runtime: Runtime) -> Authenticate | None:
     function = runtime.declarations.authenticate
-    return None if function is None else sign_in_of(function, runtime.instances, run_in_threadpool)
+    if function is None:
+        return None
+
+    async def sign_in(request: Request) -> Principal | None:
+        return await sign_in_of(function, runtime.instances, run_in_threadpool)(request)  # the instances of this life
+
+    return sign_in
 
 
 def http_settings_of(settings: Settings) -> HttpSettings:

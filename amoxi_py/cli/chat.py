@@ -197,7 +197,8 @@ class _OneLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         error = record.exc_info[1] if record.exc_info else None
         why = f": {type(error).__name__}: {error}" if error is not None else ""
-        return one_line(f"amoxi: {record.getMessage()}{why} (--verbose shows more)")
+        what = record.getMessage().partition("\n")[0]
+        return one_line(f"amoxi: {what}{why} (--verbose shows more)")
 
 
 def _choose(engine: Engine, wanted: str | None) -> str:

@@ -37,6 +37,7 @@ class ChatProcess:
         try:
             self.do(self._runtime.start())
         except BaseException:
+            end_in_time(self._runtime.settings.server.stop_grace_s, lambda: self._runtime.stopped)
             self._end_loop()
             raise
         return self
@@ -76,8 +77,18 @@ class ChatProcess:
     def _end_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.run_until_complete(_end_tasks())
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
+
+
+async def _end_tasks() -> None:
+    """Cancel what still goes on, such as a start that hangs, and let it close what it has opened."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
 
 
 class Following:

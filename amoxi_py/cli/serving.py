@@ -26,9 +26,11 @@ def serve(listener: socket.socket, settings: Settings, on_ready: Callable[[], No
         lead: Says when it is this process's turn; None for at once.
 
     Raises:
-        AmoxiError: the app cannot start.
+        AmoxiError: the app cannot start, or something of it cannot be closed.
     """
-    import uvicorn  # here, so that the supervisor does not load it
+    from asyncio import CancelledError  # here, so that the supervisor loads none of it
+
+    import uvicorn
 
     from amoxi_py.app.logs import configure_logging
     from amoxi_py.app.process import tune_memory
@@ -43,7 +45,8 @@ def serve(listener: socket.socket, settings: Settings, on_ready: Callable[[], No
     if lead is not None:
         lead.on_hand_over = serving.hand_over
         lead.wait_to_begin()
-    logging.getLogger("uvicorn.error").addFilter(lambda _: not isinstance(serving.failure, AmoxiError))
+    told_elsewhere = (AmoxiError, CancelledError)
+    logging.getLogger("uvicorn.error").addFilter(lambda _: not isinstance(serving.failure, told_elsewhere))
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -57,10 +60,10 @@ def serve(listener: socket.socket, settings: Settings, on_ready: Callable[[], No
     try:
         uvicorn.Server(config).run(sockets=[listener])
     except SystemExit as leaving:
-        if isinstance(serving.failure, AmoxiError):
-            raise serving.failure from None
-        if leaving.code:
+        if leaving.code and not isinstance(serving.failure, told_elsewhere):
             raise
+    if isinstance(serving.failure, AmoxiError):
+        raise serving.failure from None
 
 
 def serve_as_child(lead: Lead, listener: socket.socket, profile: str, given: Mapping[str, Any]) -> None:

@@ -38,7 +38,7 @@ class Supervisor:
         self._stopping = False
 
     def run(self) -> int:
-        """Run until a signal ends it; return the exit code: 1 when the first start failed."""
+        """Run until a signal ends it; return the exit code: 1 when the first start failed, or a stop did."""
         for number in STOP_SIGNALS:
             signal.signal(number, self._on_signal)
         self._children = [self._spawn()]
@@ -55,7 +55,7 @@ class Supervisor:
             self._complete()
             self._revive()
         stop_all(self._children, self._grace)
-        return 0
+        return 1 if any(child.process.exitcode == 1 for child in self._children) else 0
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True

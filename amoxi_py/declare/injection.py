@@ -20,10 +20,12 @@ from amoxi_py.declare.context import CallContext, RunContext
 from amoxi_py.declare.ingredient import Ingredient, Wish
 from amoxi_py.declare.marks import get_mark
 from amoxi_py.declare.mistakes import Mistakes
+from amoxi_py.declare.opening import Openings
 from amoxi_py.declare.provides import ProvidesMark
 from amoxi_py.declare.recipe import Recipe, read_class, read_provider, shown_kind
 from amoxi_py.declare.settings import is_settings
 from amoxi_py.declare.singleton import SingletonMark
+from amoxi_py.errors import InstanceFailed
 
 T = TypeVar("T")
 Providers = Iterable[Callable[..., Any]]
@@ -95,19 +97,25 @@ async def open_instances(
 
     Raises:
         DeclarationError: something cannot be made.
+        InstanceFailed: something failed to open; or, when nothing else did, to close. All others are closed.
     """
     mistakes = Mistakes()
     made = dict(values or {})
     recipes = read_recipes(singletons, made.keys(), mistakes, providers=providers)
     mistakes.raise_if_any()
-    container = _container(recipes, made.keys(), made)
+    openings = Openings()
+    container = _container(recipes, made.keys(), made, openings)
     try:
         for recipe in recipes:
             if not recipe.per_call:
                 made[recipe.kind] = await container.get(recipe.kind)
         yield OpenInstances(made, container, [recipe.kind for recipe in recipes if recipe.per_call])
-    finally:
-        await container.close()
+    except BaseException:
+        await openings.close()
+        raise
+    failures = await openings.close()
+    if failures:
+        raise InstanceFailed("\n".join(failures))
 
 
 def read_recipes(
@@ -256,7 +264,7 @@ def _note_circles(recipes: Iterable[Recipe], once: Collection[Any], mistakes: Mi
             for recipe in remaining
         ]
         try:
-            _container(sound, ready, {})
+            _container(sound, ready, {}, Openings())
             return
         except CycleDependenciesError as error:
             circle = [factory.provides.type_hint for factory in error.path]
@@ -266,7 +274,9 @@ def _note_circles(recipes: Iterable[Recipe], once: Collection[Any], mistakes: Mi
             remaining = [recipe for recipe in remaining if recipe.kind not in circle]
 
 
-def _container(recipes: Iterable[Recipe], provided: Iterable[Any], values: Mapping[Any, Any]) -> AsyncContainer:
+def _container(
+    recipes: Iterable[Recipe], provided: Iterable[Any], values: Mapping[Any, Any], openings: Openings
+) -> AsyncContainer:
     provider = Provider(scope=Scope.APP)
     for kind in provided:
         provider.from_context(provides=kind, scope=Scope.APP)
@@ -276,14 +286,13 @@ def _container(recipes: Iterable[Recipe], provided: Iterable[Any], values: Mappi
         if recipe.per_call:
             provider.provide(_made_per_call(recipe), provides=recipe.kind, scope=Scope.REQUEST)
         else:
-            provider.provide(_made_once(recipe), provides=recipe.kind)
+            provider.provide(_made_once(recipe, openings), provides=recipe.kind)
     return make_async_container(provider, context=dict(values))
 
 
-def _made_once(recipe: Recipe) -> Callable[..., Any]:
-    async def make(**ingredients: Any) -> AsyncIterator[Any]:
-        async with recipe.open(**ingredients) as thing:
-            yield thing
+def _made_once(recipe: Recipe, openings: Openings) -> Callable[..., Any]:
+    async def make(**ingredients: Any) -> Any:
+        return await openings.open(recipe.where, recipe.open(**ingredients))
 
     return _asking(make, recipe.ingredients, recipe)
 

@@ -20,7 +20,8 @@ class Principal:
         id: `web:<visitor>`, `api:<name>`, `mcp:<name>`, `a2a:<name>`, `user:<id>` or `system:<name>`; the part before
             the colon is written by the framework. An app's own sign-in gives only its id, and `user:` is added.
         name: For people to read; may be empty.
-        channel: The door: `web`, `api`, `mcp`, `a2a`, or `code` for the app's own.
+        channel: The door: `web`, `api`, `mcp`, `a2a`, or `code` for the app's own. None until the framework has placed
+            it: then `user:` goes before the id, whatever that says.
         tenant: Of an app that has several; the same id in another tenant is somebody else.
         roles: What `approver="role:<name>"` and `allow` look at.
         claims: A small JSON object, of the app's own.
@@ -28,7 +29,7 @@ class Principal:
 
     id: str
     name: str = ""
-    channel: Channel = "code"
+    channel: Channel | None = None
     tenant: str | None = None
     roles: frozenset[str] = frozenset()
     claims: Mapping[str, Any] = field(default_factory=dict)
@@ -52,7 +53,7 @@ class Principal:
 
 def principal_to_json(principal: Principal) -> dict[str, Any]:
     """Return what is stored of a principal beside its id; defaults are left out."""
-    facts: dict[str, Any] = {"channel": principal.channel}
+    facts: dict[str, Any] = {} if principal.channel is None else {"channel": principal.channel}
     if principal.name:
         facts["name"] = principal.name
     if principal.tenant is not None:
@@ -74,7 +75,7 @@ def principal_from_json(id: str, facts: Mapping[str, Any]) -> Principal:
     return Principal(
         id=id,
         name=facts.get("name", ""),
-        channel=facts.get("channel", "code"),
+        channel=facts.get("channel"),
         tenant=facts.get("tenant"),
         roles=frozenset(facts.get("roles", ())),
         claims=facts.get("claims", {}),

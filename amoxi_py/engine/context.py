@@ -297,11 +297,18 @@ class _Bytes(io.RawIOBase):
         return self._place
 
     def readinto(self, buffer: Any) -> int:
-        length = min(len(buffer), self._file.size - self._place)
-        piece = self._read(self._file, self._place, length) if length > 0 else b""
+        piece = self._next(len(buffer))
         buffer[: len(piece)] = piece
-        self._place += len(piece)
         return len(piece)
+
+    def readall(self) -> bytes:
+        return b"".join(iter(functools.partial(self._next, PIECE), b""))
+
+    def _next(self, length: int) -> bytes:
+        length = min(length, PIECE, self._file.size - self._place)
+        piece = self._read(self._file, self._place, length) if length > 0 else b""
+        self._place += len(piece)
+        return piece
 
 
 class _ToolThread:

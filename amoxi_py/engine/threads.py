@@ -12,9 +12,13 @@ T = TypeVar("T")
 
 
 class ThreadPool:
-    """At most `limit` threads, started when they are needed; calls beyond wait for a free one."""
+    """At most `limit` threads, started when they are needed; calls beyond wait for a free one.
+
+    `left_behind` holds a future for each function that goes on after the waiting for it was cancelled.
+    """
 
     def __init__(self, limit: int) -> None:
+        self.left_behind: set[asyncio.Future[Any]] = set()
         self._limit = limit
         self._threads = 0
         self._idle = 0
@@ -55,7 +59,7 @@ class ThreadPool:
             return cast(T, await self.submit(tracked))  # in no variable: an error's frames would keep it
         except asyncio.CancelledError:
             if not begin.take() and not ended.done():
-                for running in lingering:
+                for running in (self.left_behind, *lingering):
                     running.add(ended)
                     ended.add_done_callback(running.discard)
             raise

@@ -21,6 +21,7 @@ _MOST_AT_ONCE = 100
 _LAST_MOMENTS = 1.0
 _INTERRUPTS = 3
 _LOOK_AGAIN = 0.05
+_CUT_OFF = 0.2
 
 
 class Worker:
@@ -34,7 +35,8 @@ class Worker:
         self._reserved = 0
         self._active: dict[asyncio.Task[None], RunExecution] = {}
         self._by_id: dict[str, RunExecution] = {}
-        self._releases: set[asyncio.Task[None]] = set()
+        self._releases: dict[asyncio.Task[None], RunExecution] = {}
+        self._outlasting: dict[asyncio.Task[None], RunExecution] = {}  # runs that are over, but for code of theirs
         self._due = asyncio.Event()
         self._stopping = False
         self._claiming: asyncio.Task[None] | None = None
@@ -94,8 +96,17 @@ class Worker:
         """Claim nothing more, let runs end within `grace` seconds, and hand over what is left, at once.
 
         In a hurry only what cannot be cut off without a cost gets the grace; all else is handed over before. The lease
-        is kept until `meanwhile` is done: something else that needs it and ends within the grace.
+        is kept until `meanwhile` is done: something else that needs it and ends within the grace. Code that was told to
+        stop before gets the grace too, and is cut off then: what it uses is closed after this.
         """
+        try:
+            await self._leave(grace, hurry=hurry, meanwhile=meanwhile)
+        finally:
+            await self._cut_off()
+
+    async def _leave(self, grace: float, *, hurry: bool, meanwhile: asyncio.Future[None] | None) -> None:
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + grace
         self._stopping = True
         self._parts.hub.on_due = lambda: None
         self._due.set()
@@ -109,13 +120,28 @@ class Worker:
         elif self._active and grace > 0:
             await asyncio.wait(self._active, timeout=grace)
         await self._interrupt_all()
+        deadline = max(deadline, clock() + _LAST_MOMENTS)
         if self._releases:
-            await asyncio.wait(self._releases, timeout=_LAST_MOMENTS)
+            await asyncio.wait(self._releases, timeout=deadline - clock())
         if meanwhile is not None:
-            await asyncio.wait((meanwhile,), timeout=grace)
+            await asyncio.wait((meanwhile,), timeout=grace + _LAST_MOMENTS + _CUT_OFF)
         if self._keeper is not None:
             self._keeper.stop()
             await self._retire(self._keeper.worker)
+        while (ending := {*self._outlasting, *self._parts.threads.left_behind}) and (left := deadline - clock()) > 0:
+            await asyncio.wait(ending, timeout=left)
+
+    async def _cut_off(self) -> None:
+        """End code that has not ended though it was told to stop; threads cannot be ended."""
+        executions = [*self._active.values(), *self._outlasting.values(), *self._releases.values()]
+        code = {one for execution in executions for one in execution.lingering if isinstance(one, asyncio.Task)}
+        code.update(self._active)
+        if code or self._parts.threads.left_behind:
+            log.warning("code that was told to stop has not ended in time; what it uses is closed all the same")
+        for task in code:
+            task.cancel()
+        if code:
+            await asyncio.wait((*code, *self._releases), timeout=_CUT_OFF)
 
     async def _hand_over_early(self, grace: float) -> None:
         """Interrupt each run as soon as that costs nothing, for at most `grace` seconds."""
@@ -174,15 +200,17 @@ class Worker:
     async def _interrupt_all(self) -> set[asyncio.Future[Any]]:
         """End all runs here, and leave behind what does not let itself be ended: return that."""
         executions = list(self._active.values())
-        for _ in range(_INTERRUPTS):
+        for again in range(_INTERRUPTS):
             for execution in self._active.values():
-                execution.interrupt()
+                if not again or not execution.lingering:  # what waits for a thread would be closed under it
+                    execution.interrupt()
             if not self._active:
                 break
             await asyncio.wait(self._active, timeout=_LAST_MOMENTS)
         for task, execution in list(self._active.items()):
             log.error("run %s holds on to this process though it was interrupted", execution.lease.run_id)
             execution.lingering.add(task)
+            task.add_done_callback(execution.lingering.discard)
         return {future for execution in executions for future in execution.lingering}
 
     # -- claiming
@@ -240,18 +268,30 @@ class Worker:
             if crashed:
                 log.error("run %s stopped by an error", execution.lease.run_id, exc_info=failure)
             release = task.get_loop().create_task(self._release(execution, crashed=crashed))
-            self._releases.add(release)
-            release.add_done_callback(self._releases.discard)
+            _keep(self._releases, release, execution)
+        elif execution.lingering:
+            _keep(self._outlasting, task.get_loop().create_task(_end_of_code(execution)), execution)
 
     async def _release(self, execution: RunExecution, *, crashed: bool) -> None:
         """Give a run away once none of its code runs here: before that, somebody else must not begin.
 
         One that an error of the server stopped counts as crashed, so that it cannot go round for ever.
         """
-        while execution.lingering:
-            await asyncio.wait(tuple(execution.lingering))
+        await _end_of_code(execution)
         try:
             await self._parts.store.release(execution.lease, crashed=crashed)
         except StoreUnavailable as error:
             log.warning("run %s could not be handed over: %s", execution.lease.run_id, error)
         self._due.set()
+
+
+async def _end_of_code(execution: RunExecution) -> None:
+    """Return when no code of a run that was told to stop goes on."""
+    while execution.lingering:
+        await asyncio.wait(tuple(execution.lingering))
+
+
+def _keep(ending: dict[asyncio.Task[None], RunExecution], task: asyncio.Task[None], execution: RunExecution) -> None:
+    """Hold on to a task until it ends."""
+    ending[task] = execution
+    task.add_done_callback(ending.pop)

@@ -1,4 +1,4 @@
-"""What handlers of events get of durable storage: a lease, deliveries, and what became of them."""
+"""What handlers of events get of durable storage: a lease, what they are behind with, and the events themselves."""
 
 from __future__ import annotations
 
@@ -17,34 +17,39 @@ class HandlerLease(Struct, frozen=True, kw_only=True):
     fence: int
 
 
-class Delivery(Struct, frozen=True, kw_only=True):
-    """An event that a handler is not done with.
+class Behind(Struct, frozen=True, kw_only=True):
+    """A conversation with events that a handler is not done with: those from `seq` on.
 
-    `place` is its place in the order of all events. `tries` counts the calls that were noted. It is not due before
-    `again_at`, in seconds since 1970.
+    `tries` counts the noted calls for the first of them, which is not due before `again_at`, in seconds since 1970.
     """
+
+    conversation: int
+    seq: int
+    tries: int = 0
+    again_at: float | None = None
+
+
+class Arrival(Struct, frozen=True, kw_only=True):
+    """An event that a handler is to be told; `place` is its place in the order of all events."""
+
+    place: int
+    conversation: int
+    seq: int
+
+
+class ArrivalPage(Struct, frozen=True, kw_only=True):
+    """Arrivals in the order of their places: all there are up to `read_to`; `more` when the log goes on after it."""
+
+    arrivals: tuple[Arrival, ...]
+    read_to: int
+    more: bool
+
+
+class Delivery(Struct, frozen=True, kw_only=True):
+    """An event as a handler is told it."""
 
     place: int
     event: Event
     agent: str
     conversation_id: str
     principal: Principal
-    tries: int = 0
-    again_at: float | None = None
-
-
-class DeliveryPage(Struct, frozen=True, kw_only=True):
-    """Deliveries in the order of their places: all there are up to `read_to`; `more` when the log goes on after it."""
-
-    deliveries: tuple[Delivery, ...]
-    read_to: int
-    more: bool
-
-
-class Delivered(Struct, frozen=True, kw_only=True):
-    """What became of a delivery: `done`, or how often it was tried, and when it is due again (now, without a time)."""
-
-    place: int
-    tries: int
-    done: bool = False
-    again_at: float | None = None

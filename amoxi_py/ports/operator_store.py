@@ -13,11 +13,19 @@ from amoxi_py.ports.views import CallView, Page
 
 
 class RunFilter(Struct, frozen=True, kw_only=True):
-    """Which runs are looked for; `principal` is a principal's id. What is None does not matter."""
+    """Which runs are looked for; what is None does not matter.
+
+    Attributes:
+        status: Runs in it.
+        agent: Runs of it.
+        principal: Runs of this principal's id, in whatever tenant.
+        owner_key: Runs of exactly the principal that has this `owner_key`; it goes before `principal`.
+    """
 
     status: RunStatus | None = None
     agent: str | None = None
     principal: str | None = None
+    owner_key: str | None = None
 
 
 class OperatorStore(Store, Protocol):

@@ -22,7 +22,7 @@ from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Lease, Run, RunFailure, RunRows
 from amoxi_py.domain.tool_call import CallStatus, StepRecord
 from amoxi_py.domain.usage import Usage
-from amoxi_py.ports.deliveries import Delivered, DeliveryPage, HandlerLease
+from amoxi_py.ports.deliveries import ArrivalPage, Behind, Delivery, HandlerLease
 from amoxi_py.ports.files import FileStore
 from amoxi_py.ports.views import CallView, Conversation, ConversationPage, LogPage, LogPosition, Page
 
@@ -314,22 +314,41 @@ class Store(FileStore, Protocol):
         """
         ...
 
-    async def deliveries(
-        self, lease: HandlerLease, types: Sequence[EventType], after: int | None, limit: int
-    ) -> DeliveryPage:
-        """Read the events of these types that a handler is not done with, after a place or after where it stands.
+    async def behind(self, lease: HandlerLease) -> tuple[Behind, ...]:
+        """Return the conversations that a handler is not done with before the place where it stands.
 
-        It looks at `limit` events of any type. Each conversation's come in the order of its log. Events of erased
-        conversations are gone.
+        Raises:
+            LeaseLost: the lease is not current; also below.
         """
         ...
 
-    async def settle_deliveries(self, lease: HandlerLease, delivered: Sequence[Delivered], done_to: int) -> None:
-        """Note what became of deliveries, and that a handler is done with all up to a place.
+    async def arrivals(
+        self, lease: HandlerLease, types: Sequence[EventType], after: int | None, limit: int
+    ) -> ArrivalPage:
+        """Read where the next events of these types are, after a place or after where the handler stands.
 
-        Raises:
-            LeaseLost: the lease is not current.
+        It looks at `limit` events of any type. Each conversation's come in the order of its log.
         """
+        ...
+
+    async def delivery(
+        self, lease: HandlerLease, types: Sequence[EventType], conversation: int, seq: int, until: int
+    ) -> Delivery | None:
+        """Return the first event of these types in a conversation, from a number of its log up to a place of all.
+
+        Events of erased conversations are gone.
+        """
+        ...
+
+    async def fall_behind(self, lease: HandlerLease, rows: Sequence[Behind], position: int | None = None) -> None:
+        """Note what conversations are behind with, and that the handler has come so far but for those.
+
+        A row for a conversation takes the place of the one before it, unless that one is further on.
+        """
+        ...
+
+    async def catch_up(self, lease: HandlerLease, conversation: int, seq: int) -> None:
+        """Note that a conversation is not behind any more, if it was not behind with more than up to this number."""
         ...
 
     # -- reads for the outside

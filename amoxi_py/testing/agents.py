@@ -10,6 +10,7 @@ from typing import Any
 from amoxi_py.app.runtime import Runtime, StandIns
 from amoxi_py.domain.event import Event
 from amoxi_py.domain.message import Message
+from amoxi_py.domain.placing import placed_by_code
 from amoxi_py.domain.principal import Principal
 from amoxi_py.engine.engine import Engine
 from amoxi_py.errors import ModelFailed
@@ -60,7 +61,7 @@ def run_agent(
         replace: Instances by type, in place of singletons, of what is provided, also per call, and of settings.
         decide: Answers to approvals by tool: `"approve"`, `"decline"`, `("decline", "the reason")`, a dict of edited
             arguments, or a function that takes `Asked` and returns one of these.
-        principal: Who asks.
+        principal: Who asks; a user of the app by a plain id, as from a sign-in, or one with its channel.
         conversation: An earlier result; the message goes on with its conversation.
         files: Files that the person sends with the message, by name; the id of `table.csv` is `file_table_csv`.
         package: The app's package, such as `app`: all of its modules are searched, as at a start. Without it the
@@ -111,6 +112,7 @@ async def arun_agent(
     timeout: float = 30.0,
 ) -> AgentRun:
     """Do the same as `run_agent` in a test that has an event loop."""
+    principal = placed_by_code(principal)
     replaced = dict(replace or {})
     declarations = declarations_of(agent, package, replaced.keys())
     definition = agent_of(declarations, agent)

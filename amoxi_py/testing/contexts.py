@@ -16,6 +16,7 @@ from typing import Any, Literal, overload
 from amoxi_py.domain.file import File, clean_media_type, saved_file_id
 from amoxi_py.domain.ids import call_id as call_id_of
 from amoxi_py.domain.ids import new_id
+from amoxi_py.domain.placing import placed_by_code
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.tool_call import StepRecord
 from amoxi_py.engine.context import AgentContext, CallToolContext, SyncCallContext
@@ -176,7 +177,7 @@ def tool_context(
 
     Args:
         sync: True for a `SyncToolContext`, whose steps block; it may be used in any thread.
-        principal: Who asks.
+        principal: Who asks; a user of the app by a plain id, as from a sign-in, or one with its channel.
         call_id: The call's id; a new one by default.
         agent: The agent's name on the wire.
         attempt: The try of the call.
@@ -187,7 +188,7 @@ def tool_context(
         run_id=run_id,
         conversation_id=new_id("conv"),
         agent=agent,
-        principal=principal,
+        principal=placed_by_code(principal),
         attempt=attempt,
         threads=_threads(),
         lingering=set(),

@@ -86,11 +86,12 @@ class Decisions:
         definition = self._agent.tool(tool)
         approver = "" if definition is None else definition.approver
         if approver == FUNCTION:
-            return Principal(id=_ANYBODY, name="approver", tenant=self._principal.tenant)
+            return Principal(id=_ANYBODY, name="approver", channel="code", tenant=self._principal.tenant)
         if not approver.startswith(_ROLE):
             return self._principal
         role = approver.removeprefix(_ROLE)
-        return Principal(id=f"user:{role}", name=role, tenant=self._principal.tenant, roles=frozenset({role}))
+        tenant, roles = self._principal.tenant, frozenset({role})
+        return Principal(id=f"user:{role}", name=role, channel="code", tenant=tenant, roles=roles)
 
 
 def _read(tool: str, answer: PlainAnswer) -> tuple[Verdict, str | None, dict[str, object] | None]:

@@ -22,8 +22,10 @@ CHECKPOINTS = frozenset(
 
 LOOKS = frozenset(
     {
+        "arrivals",
+        "behind",
         "busy_runs",
-        "deliveries",
+        "delivery",
         "files_of_run",
         "find_files",
         "find_log",

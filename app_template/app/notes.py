@@ -1,11 +1,11 @@
 """Notes, one JSON line each; everybody sees only their own."""
 
 import json
-import os
-import threading
 from pathlib import Path
 
 from amoxi_py import SyncToolContext, singleton, tool
+
+from .files import add_line, alone_with, read_lines
 
 NOTES = Path("data/notes.jsonl")
 
@@ -13,9 +13,6 @@ NOTES = Path("data/notes.jsonl")
 @singleton
 class NoteTools:
     """Tools to write notes down and to read them again."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
 
     @tool(read_only=True)
     def list_notes(self, ctx: SyncToolContext) -> list[str]:
@@ -29,16 +26,9 @@ class NoteTools:
         Args:
             text: What to write down
         """
-        line = json.dumps({"owner": ctx.principal.id, "text": text})
-        with self.lock:
-            NOTES.parent.mkdir(parents=True, exist_ok=True)
-            with NOTES.open("a", encoding="utf-8") as notes:
-                notes.write(line + "\n")
-                notes.flush()
-                os.fsync(notes.fileno())
+        with alone_with(NOTES):
+            add_line(NOTES, json.dumps({"owner": ctx.principal.id, "text": text}))
         return f"Noted: {text}"
 
     def _read(self) -> list[dict[str, str]]:
-        if not NOTES.exists():
-            return []
-        return [json.loads(line) for line in NOTES.read_text("utf-8").splitlines() if line.endswith("}")]
+        return [json.loads(line) for line in read_lines(NOTES) if line.endswith("}")]

@@ -1,13 +1,13 @@
 """The shop's orders: look one up, cancel one that is not shipped yet."""
 
-import os
-import threading
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, Field
 
 from amoxi_py import SyncToolContext, ToolError, singleton, tool
+
+from .files import add_line, alone_with, read_lines
 
 CANCELLED = Path("data/cancelled.log")
 
@@ -27,7 +27,6 @@ class Orders:
     """Stands for the shop's database: two orders, and a file with those that were cancelled."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
         self.orders = [
             Order(id="A-1001", item="Trail backpack, 28 L", status="shipped"),
             Order(id="A-1002", item="Camping stove, 2 burners", status="not shipped yet"),
@@ -42,22 +41,16 @@ class Orders:
 
     def cancel(self, order_id: str, key: str) -> Order:
         """Cancel an order that is not shipped yet; the key tells which call did it."""
-        with self.lock:
+        with alone_with(CANCELLED):
             order = self.find(order_id)
             if order.status == "shipped":
                 raise ToolError(f"Order {order_id} is shipped already, so it cannot be cancelled.")
             if order.status != "cancelled":
-                CANCELLED.parent.mkdir(parents=True, exist_ok=True)
-                with CANCELLED.open("a", encoding="utf-8") as log:
-                    log.write(f"{order_id} key={key}\n")
-                    log.flush()
-                    os.fsync(log.fileno())
+                add_line(CANCELLED, f"{order_id} key={key}")
             return self.find(order_id)
 
     def _cancelled(self) -> set[str]:
-        if not CANCELLED.exists():
-            return set()
-        return {line.split(" ")[0] for line in CANCELLED.read_text("utf-8").splitlines()}
+        return {line.split(" ")[0] for line in read_lines(CANCELLED)}
 
 
 @singleton

@@ -3,13 +3,13 @@
 import asyncio
 import hashlib
 import os
-import threading
 from pathlib import Path
 
 from pydantic import BaseModel
 
 from amoxi_py import ToolContext, singleton, tool
 
+from .files import add_line, alone_with, read_lines
 from .orders import OrderId, Orders
 
 LEDGER = Path("data/refunds.log")
@@ -27,25 +27,15 @@ class Refund(BaseModel):
 class Payments:
     """Stands for a payment provider; like a real one it takes an idempotency key and pays once per key."""
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-
     def refund(self, order_id: str, key: str) -> str:
         """Pay the money back and return the refund's id; the same key again returns the same refund."""
-        with self.lock:
-            for line in self._lines():
+        with alone_with(LEDGER):
+            for line in read_lines(LEDGER):
                 if line.endswith(f" key={key}"):
                     return line.split(" ")[0]
             refund_id = "R-" + hashlib.sha256(key.encode()).hexdigest()[:8]
-            LEDGER.parent.mkdir(parents=True, exist_ok=True)
-            with LEDGER.open("a", encoding="utf-8") as ledger:
-                ledger.write(f"{refund_id} {order_id} key={key}\n")
-                ledger.flush()
-                os.fsync(ledger.fileno())
+            add_line(LEDGER, f"{refund_id} {order_id} key={key}")
             return refund_id
-
-    def _lines(self) -> list[str]:
-        return LEDGER.read_text("utf-8").splitlines() if LEDGER.exists() else []
 
 
 @singleton

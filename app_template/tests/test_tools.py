@@ -1,8 +1,12 @@
 """The shop's own rules, and its tools called like any other function."""
 
 import asyncio
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
 import pytest
+from app.files import add_line, alone_with
 from app.orders import Orders
 from app.refunds import LEDGER, Payments, RefundTools
 
@@ -14,6 +18,24 @@ def test_the_same_key_pays_once():
     first = Payments().refund("A-1001", "call-1")
     assert Payments().refund("A-1001", "call-1") == first
     assert LEDGER.read_text("utf-8") == f"{first} A-1001 key=call-1\n"
+
+
+def pay_slowly():
+    with alone_with(LEDGER):
+        Path("begun").touch()
+        time.sleep(0.3)
+        add_line(LEDGER, "R-1 A-1001 key=call-1")
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")  # the threads of earlier tests are idle
+def test_the_same_key_pays_once_when_two_processes_ask_at_the_same_time():
+    with ProcessPoolExecutor(1) as other:
+        writing = other.submit(pay_slowly)
+        while not Path("begun").exists() and not writing.done():
+            time.sleep(0.001)
+        assert Payments().refund("A-1001", "call-1") == "R-1"
+        writing.result()
+    assert LEDGER.read_text("utf-8") == "R-1 A-1001 key=call-1\n"
 
 
 def test_another_key_pays_again():

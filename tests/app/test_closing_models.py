@@ -70,9 +70,9 @@ class Relay:
             from_target, to_target = await asyncio.open_connection("127.0.0.1", self.target)
             back = asyncio.create_task(self._pass(from_target, writer))
             await self._pass(reader, to_target)
+            await back
         finally:
             self.open -= 1
-        await back
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

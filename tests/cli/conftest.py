@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from amoxi_py.stores.sqlite.store import SqliteStore
-from amoxi_py.testing.forks import Fork, Forks
-from amoxi_py.testing.processes import clean_environment
+from forks import Fork, Forks
+from processes import clean_environment
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from amoxi_py.testing.processes import free_port
+from processes import free_port
 
 SECRETS = {
     "OPENAI_API_KEY": "sk-very-secret-key-of-the-provider",

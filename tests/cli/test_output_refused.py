@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from amoxi_py.testing.processes import clean_environment
+from processes import clean_environment
 
 
 def help_into(stdout: int, unbuffered: str, largest_file: int) -> tuple[int, str]:

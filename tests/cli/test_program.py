@@ -9,11 +9,12 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 
-from amoxi_py.testing.processes import clean_environment
+from processes import clean_environment
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / ("amoxi.exe" if sys.platform == "win32" else "amoxi")
 WAYS = [[str(SCRIPT)], [sys.executable, "-m", "amoxi_py"]]
@@ -46,6 +47,19 @@ def test_help_lists_the_commands_that_exist() -> None:
     assert listed == names.split()
     for name in listed:
         assert amoxi(name, "--help").returncode == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["new shop", "chat echo --message hello", "runs list", "approvals list", "token nightly", "migrate", "doctor"],
+)
+def test_a_command_finds_all_that_it_imports_in_an_interpreter_of_its_own(
+    app_folder: Any, make_store: Any, arguments: str
+) -> None:
+    folder = app_folder()
+    make_store(folder / "data" / "ai")
+    answer = amoxi(*arguments.split(), cwd=folder)
+    assert answer.returncode == 0, answer.stderr
 
 
 def test_help_takes_under_100_ms_of_cpu() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from amoxi_py.testing.processes import clean_environment, free_port
+from processes import clean_environment, free_port
 
 TOKEN = "a-token-that-is-long-enough"
 CALLER = {"AI_API_CALLERS_ACME": TOKEN}
@@ -92,7 +92,7 @@ def test_a_signal_stops_the_server_with_0(serve: Any, app_folder: Any, number: i
 
 
 def test_dev_prints_its_address_when_it_is_ready_and_lets_visitors_in(serve: Any, app_folder: Any) -> None:
-    server = serve(app_folder(settings={"app": {"name": "kiosk"}}), command="dev", wait_ready=False)
+    server = serve(app_folder(settings={"app": {"name": "kiosk"}}), command="dev", wait_ready=False, anew=True)
     server.wait_log(f"kiosk is ready: http://localhost:{server.port}\n")
     with urllib.request.urlopen(f"{server.url}/agents", timeout=10) as answer:
         assert [agent["name"] for agent in json.loads(answer.read())["items"]] == ["echo"]

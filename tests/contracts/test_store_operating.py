@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import RunStatus
 from amoxi_py.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from amoxi_py.ports.operator_store import RunFilter
@@ -52,6 +53,17 @@ async def test_runs_of_all_principals_are_found_newest_first_by_status_agent_and
     expected = [run for run, status, agent, who in made if (status, agent, who) == ("failed", "second", world.bob.id)]
     wanted = {"status": RunStatus.FAILED, "agent": "second", "principal": world.bob.id}
     assert await all_runs(world, **wanted) == expected != []
+
+
+async def test_runs_of_an_id_are_found_in_all_tenants_and_those_of_an_owner_in_one(world: Any) -> None:
+    people = [Principal(id="user:4", tenant=tenant) for tenant in (None, "", "t", "tt")]
+    people += [Principal(id=other, tenant="t") for other in ("user:42", "user:")]
+    made = [(who, (await world.submit(principal=who)).run.id) for who in people]
+    for who, run_id in made:
+        assert await all_runs(world, owner_key=who.owner_key) == [run_id]
+        assert await all_runs(world, owner_key=who.owner_key, status=RunStatus.COMPLETED) == []
+        expected = [run for one, run in reversed(made) if one.id == who.id]
+        assert await all_runs(world, principal=who.id) == expected
 
 
 async def test_one_page_looks_at_so_many_runs_and_the_next_one_goes_on_behind_them(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 from amoxi_py import singleton
 from amoxi_py.declare.declarations import build_declarations
 from amoxi_py.declare.injection import OpenInstances, open_instances
-from amoxi_py.errors import DeclarationError
+from amoxi_py.errors import DeclarationError, InstanceFailed
 
 LOG: list[str] = []
 
@@ -105,7 +107,7 @@ def test_a_ready_value_takes_the_place_of_a_singleton_and_of_what_it_needs() -> 
     assert LOG == []
 
 
-def test_one_that_fails_leaves_those_that_were_entered_and_tells_its_own_error() -> None:
+def test_one_that_fails_to_open_is_named_and_those_that_were_entered_are_left() -> None:
     @singleton
     class Broken:
         def __init__(self, cache: Cache) -> None:
@@ -115,9 +117,64 @@ def test_one_that_fails_leaves_those_that_were_entered_and_tells_its_own_error()
         async with open_instances([Broken]):
             LOG.append("work")
 
-    with pytest.raises(ConnectionError, match="no bank"):
+    with pytest.raises(
+        InstanceFailed, match=r"singleton '.*Broken' failed to open: ConnectionError: no bank$"
+    ) as failed:
         asyncio.run(main())
+    assert isinstance(failed.value.__cause__, ConnectionError)
     assert LOG[-3:] == ["enter cache", "leave cache", "leave database"]
+
+
+def test_those_that_fail_to_close_are_named_and_all_others_are_left(caplog: pytest.LogCaptureFixture) -> None:
+    @singleton
+    class Broken:
+        def __init__(self, cache: Cache) -> None: ...
+
+        async def __aenter__(self) -> Broken:
+            return self
+
+        async def __aexit__(self, *error: object) -> None:
+            raise ConnectionError("no bank\nand more")
+
+    @singleton
+    class Exiting:
+        def __init__(self, broken: Broken) -> None: ...
+
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *error: object) -> None:
+            sys.exit("enough")
+
+    async def main() -> None:
+        async with open_instances([Exiting]):
+            pass
+
+    with pytest.raises(InstanceFailed) as failed:
+        asyncio.run(main())
+    exiting, broken = str(failed.value).splitlines()
+    assert exiting.endswith("Exiting' failed to close: SystemExit: enough")
+    assert broken.endswith("failed to close: ConnectionError: no bank")
+    assert LOG[-2:] == ["leave cache", "leave database"]
+    assert exiting in caplog.text
+    places = re.findall(r'File "(.+)", line', caplog.text)
+    assert places
+    assert set(places) == {__file__}, "only the app's own frames are told"
+
+
+def test_an_error_of_the_work_is_told_although_one_fails_to_close() -> None:
+    @singleton
+    class Broken:
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *error: object) -> None:
+            raise ConnectionError("no bank")
+
+    async def main() -> None:
+        async with open_instances([Broken]):
+            raise RuntimeError("work")
+
+    with pytest.raises(RuntimeError, match="work"):
+        asyncio.run(main())
 
 
 def test_all_are_left_when_the_work_fails() -> None:

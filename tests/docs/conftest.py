@@ -25,7 +25,7 @@ from sybil import Document, Example, Region, Sybil
 from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown.lexers import RawFencedCodeBlockLexer
 
-from amoxi_py.testing.processes import clean_environment, free_port
+from processes import clean_environment, free_port
 
 ROOT = Path(__file__).parents[2]
 LEFT_OUT = shutil.ignore_patterns("__pycache__", ".pytest_cache", "ai", "*.log", "*.jsonl")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from amoxi_py.testing.processes import clean_environment
+from processes import clean_environment
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.parent for path in (ROOT / "docs" / "examples").glob("*/README.md"))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +39,21 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.005)
 
 
+def count_behind(folder: Path) -> int:
+    with closing(sqlite3.connect(folder / "ai" / "amoxi.db")) as database:
+        (count,) = database.execute("SELECT count(*) FROM behind").fetchone()
+    assert isinstance(count, int)
+    return count
+
+
 @pytest.fixture
 def play(with_engine: Any, tmp_path: Path) -> Any:
     """Run a story on an engine with these handlers, on the same store each time."""
 
     def run(story: Any, *handlers: Any, **settings: Any) -> Any:
         store = SqliteStore(tmp_path / "ai", synchronous="OFF")
-        return with_engine(
-            store, [Echo, *handlers], {"hello": ["Hi."]}, story, handler_retry=QUICK, poll=0.05, **settings
-        )
+        settings = {"handler_retry": QUICK, "poll": 0.05} | settings
+        return with_engine(store, [Echo, *handlers], {"hello": ["Hi."]}, story, **settings)
 
     return run
 
@@ -131,15 +139,20 @@ def test_a_handler_that_fails_is_called_again_and_then_the_event_is_passed_over(
     assert "no connection" in caplog.text
 
 
-@pytest.mark.parametrize("leave", [SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError()])
-def test_a_handler_cannot_end_the_server(play: Any, leave: BaseException) -> None:
+@pytest.mark.parametrize("leave", [SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError(), None])
+def test_a_handler_cannot_end_the_server_nor_its_own_calls(play: Any, leave: BaseException | None) -> None:
     tried: list[int] = []
 
     @on("run.completed")
     async def leave_now(event: RunEvent) -> None:
         tried.append(event.attempt)
-        if event.attempt == 1:
+        task = asyncio.current_task()
+        assert task is not None
+        if event.attempt == 1 and leave is not None:
             raise leave
+        if event.attempt == 1:
+            task.cancel()
+            await asyncio.sleep(0)
 
     async def story(engine: Engine) -> None:
         await ask(engine)
@@ -189,6 +202,107 @@ def test_a_conversation_whose_event_waits_holds_up_no_other_one_and_keeps_its_ow
         return [other.id, held.id, after.id]
 
     assert play(story, note) == told
+
+
+@pytest.mark.parametrize("hang", [True, False])
+def test_a_conversation_that_hangs_or_fails_stops_no_other_one_however_much_it_has(
+    play: Any, tmp_path: Path, hang: bool
+) -> None:
+    told: list[str] = []
+    tried: list[str] = []
+    bad: set[str] = set()
+    most_bad = 1 if hang else 10
+
+    @on("run.queued", timeout=None)
+    async def note(event: RunEvent) -> None:
+        if len(bad) < most_bad or event.conversation_id in bad:
+            bad.add(event.conversation_id)
+            tried.append(event.run_id)
+            if hang:
+                await asyncio.Event().wait()
+            raise ValueError("no connection")
+        told.append(event.run_id)
+
+    async def queue(conversation: str | None = None) -> Run:
+        return (
+            await engines[0].submit("echo", "hello", principal=ANA, conversation_id=conversation, on_busy="queue")
+        ).run
+
+    async def story(engine: Engine) -> None:
+        engines.append(engine)
+        first, *_ = [await queue() for _ in range(most_bad)]
+        await until(lambda: len(tried) == most_bad)  # those that wait for their next try take no place of the others
+        await asyncio.gather(*(queue(first.conversation_id) for _ in range(450)))
+        others = [(await queue()).id for _ in range(30)]
+        await until(lambda: len(told) == 30)
+        assert sorted(told) == sorted(others)
+        assert len(tried) == most_bad
+        await until(lambda: count_behind(tmp_path) == most_bad)  # what is done leaves no rows
+
+    engines: list[Engine] = []
+    play(story, note, handler_retry=RetryPolicy(tries=9, first=60.0, longest=60.0))
+
+
+def test_a_restart_tells_what_a_conversation_was_behind_with_in_order_and_nothing_else_again(
+    play: Any, tmp_path: Path
+) -> None:
+    told: list[str] = []
+    held: list[str] = []
+    opened = False
+
+    @on("run.completed")
+    async def note(event: RunEvent) -> None:
+        if not opened and (not held or event.conversation_id == held[0]):
+            held.append(event.conversation_id)
+            await asyncio.Event().wait()
+        told.append(event.run_id)
+
+    async def hold(engine: Engine) -> list[str]:
+        first = await ask(engine)
+        await until(lambda: held)
+        for _ in range(3):
+            await ask(engine)
+        later = [(await ask(engine, conversation=first.conversation_id)).id for _ in range(2)]
+        await until(lambda: len(told) == 3 and count_behind(tmp_path) == 1)  # that they are done is stored
+        return [first.id, *later]
+
+    async def go_on(engine: Engine) -> str:
+        await until(lambda: len(told) >= 6)
+        last = await ask(engine)
+        await until(lambda: last.id in told)
+        return last.id
+
+    behind = play(hold, note)
+    opened = True
+    last = play(go_on, note)
+    assert told[3:] == [*behind, last]
+
+
+@pytest.mark.parametrize("complain", [False, True])
+def test_a_try_that_an_orderly_stop_cuts_off_does_not_count(play: Any, complain: bool) -> None:
+    tried: list[int] = []
+
+    @on("run.completed")
+    async def note(event: RunEvent) -> None:
+        tried.append(event.attempt)
+        if len(tried) > 4:
+            return
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if complain:
+                raise ValueError("it was cut off") from None
+            raise
+
+    async def cut_off(engine: Engine) -> None:
+        if not tried:
+            await ask(engine)
+        begun = len(tried)
+        await until(lambda: len(tried) > begun or (begun == 0 and tried))
+
+    for _ in range(5):  # of three tries
+        play(cut_off, note)
+    assert tried == [1, 1, 1, 1, 1]
 
 
 def test_what_is_done_is_not_told_again_after_a_restart_and_what_happened_meanwhile_is(play: Any) -> None:

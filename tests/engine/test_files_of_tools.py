@@ -61,6 +61,20 @@ async def fail_once(ctx: ToolContext) -> str:
     return file.id
 
 
+@tool(read_only=True)
+def read_whole(file_id: str, how: str, ctx: SyncToolContext) -> int:
+    """Read a file."""
+    with ctx.open_file(file_id) as opened:
+        if how == "text":
+            return len(io.TextIOWrapper(opened, "utf-8").read())
+        return len(opened.read() if how == "all" else opened.read(10 * PIECE))
+
+
+@agent(tools=[read_whole])
+class Reader:
+    """You read."""
+
+
 @agent(tools=[add_up, count_bytes, draw, write_down, fail_once])
 class Analyst:
     """You look at numbers."""
@@ -112,6 +126,37 @@ def test_text_is_read_in_whole_pieces_of_a_file_and_not_in_those_it_is_decoded_i
     text = io.TextIOWrapper(SyncOpenFile(known, Raw(), PIECE), "utf-8")
     assert len(text.read(3 * PIECE + 1)) == 3 * PIECE + 1
     assert asked == [PIECE] * 4
+
+
+def test_a_file_that_is_read_whole_is_asked_for_in_pieces_that_are_worth_a_way_to_the_store(
+    tmp_path: Path, with_engine: Any
+) -> None:
+    content = b"x" * (2 * PIECE + 5)
+    asked: list[tuple[int, int]] = []
+
+    class Counting(SqliteStore):
+        async def read_file(self, file_id: str, principal: Principal, start: int, length: int, **more: Any) -> bytes:
+            asked.append((start, length))
+            return await super().read_file(file_id, principal, start, length, **more)
+
+    async def story(engine: Any) -> None:
+        file = (await engine.files.add(ANN, "long.bin", None, of_bytes(content))).file.id
+        for how in ("all", "text", "large"):
+            asked.clear()
+            run = (await engine.submit("reader", f"{how} {file}", principal=ANN)).run
+            await engine.wait(run.id, ANN, timeout=10)
+            messages = (await engine.read_conversation(run.conversation_id, ANN)).messages.items
+            assert messages[1].calls[0].result == str(len(content)), how
+            assert asked == [(0, PIECE), (PIECE, PIECE), (2 * PIECE, 5)], how
+
+    def read_what_is_named(request: ModelRequest) -> Any:
+        last = request.messages[-1]
+        if isinstance(last, UserMessage):
+            how, file_id = last.text.split()
+            return call("read_whole", file_id=file_id, how=how)
+        return "Done."
+
+    with_engine(Counting(tmp_path), [Reader], read_what_is_named, story)
 
 
 def test_what_tools_save_is_shown_with_the_answer_and_a_second_try_saves_nothing_new(

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from amoxi_py import Inject, RunContext, ToolContext, ToolError, agent, provides, singleton, tool
+from amoxi_py import Inject, RunContext, RunEvent, ToolContext, ToolError, agent, on, provides, singleton, tool
 from amoxi_py.app.runtime import Runtime, StandIns
 from amoxi_py.app.web import web_app
 from amoxi_py.declare.declarations import build_declarations
@@ -279,3 +279,105 @@ def test_things_are_closed_when_a_run_is_cancelled_and_when_the_process_stops(
 def test_a_tool_that_takes_nothing_opens_nothing(bank: Bank) -> None:
     assert run("plain").result == "plain"
     assert bank.log == ["open", "close"]
+
+
+class Slow(Session):
+    """A session whose rollback waits until the test lets it go on."""
+
+    async def __aexit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        try:
+            self.bank.reached.open()
+            await LET_GO[0].wait()
+        except asyncio.CancelledError:
+            self.bank.log.append("cut off")
+            raise
+        finally:
+            await super().__aexit__(kind, *error)
+
+
+LET_GO: list[asyncio.Event] = []
+
+
+@provides(scope="call")
+async def slow(bank: Bank) -> AsyncIterator[Slow]:
+    async with Slow(bank) as session:
+        yield session
+
+
+@tool(timeout=0.05)
+async def hang_slowly(db: Annotated[Slow, Inject]) -> None:
+    """Hang."""
+    await asyncio.Event().wait()
+
+
+@agent(tools=[hang_slowly])
+class SlowTeller:
+    """You are a teller."""
+
+
+@on("run.completed", timeout=None)
+async def hang_as_handler(event: RunEvent, db: Annotated[Slow, Inject]) -> None:
+    db.bank.log.append("told")
+    await asyncio.Event().wait()
+
+
+async def stop_after_a_timeout(
+    bank: Bank, folder: Path, tool: str, grace: float, meanwhile: Callable[[], None]
+) -> None:
+    """End a run whose tool has timed out and whose code goes on, stop the process, and do something as it stops."""
+    settings = settings_of_test(folder, folder / "ai", {"server.stop-grace-s": grace})
+    model = ScriptedModel([call(tool), "ok"])
+    declarations = build_declarations([Teller, SlowTeller, the_bank, session, slow])
+    runtime = Runtime(settings, declarations, stand_ins=StandIns(model=model))
+    LET_GO[:] = [asyncio.Event()]
+    await runtime.start()
+    agent = "slow-teller" if tool == "hang_slowly" else "teller"
+    run = (await runtime.engine.submit(agent, "go", principal=ANA)).run
+    assert (await runtime.engine.wait(run.id, ANA, timeout=10)).status.final
+    assert (bank.open, bank.log) == (1, ["open"])
+    stopping = asyncio.create_task(runtime.stop())
+    done, _ = await asyncio.wait((stopping,), timeout=0.1)
+    assert not done or not grace
+    meanwhile()
+    await asyncio.wait_for(stopping, 10)
+
+
+def test_a_stop_waits_for_a_rollback_of_a_run_that_has_ended_before_it_closes_what_lives_longer(
+    bank: Bank, tmp_path: Path
+) -> None:
+    asyncio.run(stop_after_a_timeout(bank, tmp_path, "hang_slowly", 8.0, lambda: LET_GO[0].set()))
+    assert bank.log == ["open", "roll back: CancelledError", "close"]
+
+
+def test_a_stop_waits_for_a_thread_of_a_run_that_has_ended_before_it_closes_what_that_uses(
+    bank: Bank, tmp_path: Path
+) -> None:
+    asyncio.run(stop_after_a_timeout(bank, tmp_path, "hang_in_a_thread", 8.0, bank.go.set))
+    assert bank.log == ["open", "roll back: CancelledError", "close"]
+
+
+@pytest.mark.parametrize("tool", ["hang_slowly", "hang_in_a_thread"])
+def test_what_has_not_ended_after_the_grace_is_cut_off_before_what_lives_longer_is_closed(
+    bank: Bank, tmp_path: Path, tool: str
+) -> None:
+    asyncio.run(stop_after_a_timeout(bank, tmp_path, tool, 0.0, lambda: None))
+    bank.go.set()
+    cut = ["cut off"] if tool == "hang_slowly" else []
+    assert bank.log == ["open", *cut, "roll back: CancelledError", "close"]
+
+
+def test_a_handler_of_an_event_is_cut_off_before_what_lives_longer_is_closed(bank: Bank, tmp_path: Path) -> None:
+    async def main() -> None:
+        settings = settings_of_test(tmp_path, tmp_path / "ai", {"server.stop-grace-s": 0.0})
+        declarations = build_declarations([Teller, the_bank, session, slow, hang_as_handler])
+        runtime = Runtime(settings, declarations, stand_ins=StandIns(model=ScriptedModel(["ok"])))
+        LET_GO[:] = [asyncio.Event()]
+        await runtime.start()
+        await runtime.engine.submit("teller", "go", principal=ANA)
+        async with asyncio.timeout(10):
+            while "told" not in bank.log:
+                await asyncio.sleep(0.01)
+        await runtime.stop()
+
+    asyncio.run(main())
+    assert bank.log == ["open", "told", "cut off", "roll back: CancelledError", "close"]

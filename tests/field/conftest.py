@@ -31,7 +31,7 @@ from amoxi_py.ports.chat_model import AssistantMessage, ModelRequest, ToolResult
 from amoxi_py.testing import EventRecord, Script, StrictModelServer
 from amoxi_py.testing import client as testing
 from amoxi_py.testing.client import read_events
-from amoxi_py.testing.processes import ServerProcess
+from processes import ServerProcess
 
 TOKENS = {"acme": "acme-token-0123456789", "globex": "globex-token-0123456789"}
 LEASE_S = 2.0

@@ -12,7 +12,7 @@ import pytest
 
 from amoxi_py.ports.chat_model import AssistantMessage, ModelRequest, ToolResult, UserMessage
 from amoxi_py.testing import StrictModelServer, broken, call, fail, pause, raw_call, reply, tries
-from amoxi_py.testing.processes import free_port
+from processes import free_port
 
 SHOP = '''
 from amoxi_py import ToolContext, agent, tool

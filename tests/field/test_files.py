@@ -80,6 +80,11 @@ def test_a_large_file_goes_in_and_out_at_flat_memory_and_a_kill_or_a_full_disk_l
     assert (full.status_code, full.json()["code"]) == (503, "store_unavailable")
     assert str(folder.path) not in full.text
     assert files_of(folder) == [MB, LARGE]
+    log = (folder / "data/ai/amoxi.db-wal").stat().st_size
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (log, resource.RLIM_INFINITY))
+    full = api.http.post("/files", files={"file": ("small.txt", b"its bytes have room, its row has none")})
+    assert (full.status_code, full.json()["code"], log > 1000) == (503, "store_unavailable", True)
+    assert files_of(folder) == [MB, LARGE]
     resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert upload(api, 2 * MB).status_code == 201
 

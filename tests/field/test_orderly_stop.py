@@ -319,7 +319,7 @@ def test_a_worker_without_a_web_hands_its_runs_over_at_once_when_it_stops(
     folder = field_app(APP)
     server = start(folder, env={**ENV, "AI_RUNS_WORKER": "false"})
     api = client(server)
-    first = start(folder, env=ENV, command="worker", wait_ready=False)
+    first = start(folder, env=ENV, command="worker", wait_ready=False, anew=True)
     runs = begin(api, folder, until, ("long", "long_unsafe", "model"))
     second = start(folder, env=ENV, command="worker", wait_ready=False)
     second.wait_log("the worker is ready")

@@ -34,9 +34,10 @@ def test_a_person_sends_files_sees_them_and_is_told_what_went_wrong(
     expect(chat.page.locator(".welcome")).to_be_visible()
     chosen = chat.page.get_by_role("list", name="Files to send").get_by_role("listitem")
     choose(
-        chat, ("dot.png", DOT, "image/png"), ("<b>table.csv", b"a,b\n", "text/csv"), ("wrong.txt", b"x", "text/plain")
-    )
-    expect(chosen).to_have_count(3)
+        chat, ("dot.png", DOT, "image/png"), ("<b>table.csv", b"a,b\n", "text/csv"), ("wrong.txt", b"x", "text/plain"),
+        ("photo.heic", b"no browser shows it", "image/heic"),
+    )  # fmt: skip
+    expect(chosen).to_have_count(4)
     expect(chat.page.get_by_role("progressbar")).to_have_count(0)
     expect(chat.page.locator(".attachments [aria-live]")).to_contain_text("uploaded.")
     chat.page.evaluate(AXE.read_text("utf-8"))
@@ -44,18 +45,21 @@ def test_a_person_sends_files_sees_them_and_is_told_what_went_wrong(
                               "['serious', 'critical'].includes(it.impact)).map((it) => it.id))") == []  # fmt: skip
     chat.shot("files-chosen")
     chat.button("Remove wrong.txt").press("Enter")
-    expect(chosen).to_have_count(2)
+    expect(chosen).to_have_count(3)
     expect(chat.page.get_by_label("Message")).to_be_focused()
 
     chat.page.keyboard.press("Enter")
     expect(chat.answers).to_contain_text("I see.")
     expect(chosen).to_have_count(0)
     shown = chat.page.locator(".message.user .file")
-    expect(shown).to_have_count(2)
+    expect(shown).to_have_count(3)
     picture = shown.get_by_role("img", name="dot.png")
     expect(picture).to_be_visible()
     assert picture.evaluate("(it) => it.decode().then(() => it.naturalWidth)") == 1
     expect(shown.get_by_role("link", name="<b>table.csv")).to_be_visible()
+    photo = shown.get_by_role("link", name="photo.heic")
+    expect(photo).to_have_text("photo.heic")
+    expect(shown.get_by_role("img")).to_have_count(1)
     chat.shot("files-shown")
     with chat.page.expect_download() as download:
         shown.get_by_role("link", name="<b>table.csv").click()
@@ -67,6 +71,14 @@ def test_a_person_sends_files_sees_them_and_is_told_what_went_wrong(
     chooser.value.set_files(large)
     expect(chat.problem).to_contain_text("large.bin was not uploaded: the file is larger than 25 MB")
     expect(chosen).to_have_count(0)
+    photo_url = photo.get_attribute("href")
+    chat.page.route("**/files/**", lambda route: route.abort())
     chat.page.reload()
-    expect(chat.page.locator(".message.user .file")).to_have_count(2)
+    expect(shown).to_have_text(["A file that could not be loaded: the server cannot be reached. Load the file"] * 3)
+    chat.page.unroute("**/files/**")
+    assert chat.page.request.delete(photo_url).status == 204
+    for button in chat.page.get_by_role("button", name="Load the file").all()[::-1]:
+        button.press("Enter")
+    expect(shown).to_have_text([" 69 B", "<b>table.csv 4 B", "A file that is not there any more."])
+    expect(picture).to_be_visible()
     assert chat.unexpected() == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from amoxi_py.testing.processes import clean_environment
+from processes import clean_environment
 
 
 @pytest.mark.parametrize(("given", "seconds"), [({}, 4.0), ({"RECEIPT_SECONDS": "0.5"}, 0.5)])

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from amoxi_py.testing.processes import clean_environment
+from processes import clean_environment
 
 ROOT = Path(__file__).parents[2]
 

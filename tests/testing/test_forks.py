@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from amoxi_py.testing.forks import Forks
-from amoxi_py.testing.processes import ServerProcess, clean_environment, free_port
+import fork_program
+from forks import Forks
+from processes import ServerProcess, clean_environment, free_port
 
 SAYS_WHERE_IT_IS = """
 import atexit, os, sys
@@ -81,3 +82,17 @@ def test_what_the_interpreter_itself_reads_from_the_environment_needs_a_new_one(
     assert not forks.can_start(clean_environment({"PYTHONUNBUFFERED": ""}))
     assert not forks.can_start(clean_environment({"TZ": "Pacific/Auckland"}))
     assert forks.can_start(clean_environment({"AI_MODEL": "offline"}))
+
+
+def test_a_fork_keeps_no_file_of_the_process_that_forks_however_high_its_number() -> None:
+    code = "import os, fork_program; os.dup2(0, 900); fork_program.close_files(); print(*os.listdir('/proc/self/fd'))"
+    env = clean_environment({"PYTHONPATH": str(Path(fork_program.__file__).parent)})
+    listed = subprocess.run([sys.executable, "-c", code], env=env, text=True, stdout=subprocess.PIPE, check=True).stdout
+    assert listed.split() == ["0", "1", "2", "3"]  # the last one is the look itself
+
+
+def test_a_command_that_is_too_long_to_be_told_is_refused_and_the_next_is_not(app_folder: Any, forks: Forks) -> None:
+    folder, env = app_folder(), clean_environment()
+    with pytest.raises(ValueError, match="longer than what a fork can be told"):
+        forks.run(["x" * 200_000], folder=folder, env=env, stdin="", timeout=60)
+    assert forks.run(["--version"], folder=folder, env=env, stdin="", timeout=60).returncode == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from amoxi_py.testing.processes import clean_environment
+from processes import clean_environment
 
 APP = '''
 from amoxi_py import agent, configure, singleton, tool

@@ -229,7 +229,7 @@ def test_each_result_has_a_store_of_its_own_which_goes_with_it() -> None:
 
 
 def test_who_asks_is_who_the_test_says() -> None:
-    result = run("Hello.", principal=Principal(id="user:ann", name="Ann"))
+    result = run("Hello.", principal=Principal(id="ann", name="Ann"))
     assert result.run.principal.id == "user:ann"
 
 

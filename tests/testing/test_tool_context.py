@@ -57,7 +57,7 @@ def refund_sync(effects: Any, ctx: SyncToolContext) -> Refund:
 
 
 def test_steps_and_progress_of_an_async_tool_are_recorded() -> None:
-    effects, ctx = Effects(), tool_context(principal=Principal(id="user:ann", name="Ann"))
+    effects, ctx = Effects(), tool_context(principal=Principal(id="ann", name="Ann"))
     assert asyncio.run(refund(effects, ctx)) == Refund(id="R-1", cents=500)
     assert effects.done == [ctx.call_id, "mail R-1"]
     assert ctx.progress_lines == ["refunding", "done for Ann"]

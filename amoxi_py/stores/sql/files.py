@@ -14,9 +14,13 @@ from amoxi_py.errors import LeaseLost, NotFound
 from amoxi_py.ports.files import NewFile, StoredFile
 from amoxi_py.stores.sql.batch import Batch
 from amoxi_py.stores.sql.rows import json_rows
-from amoxi_py.stores.sql.times import seconds
+from amoxi_py.stores.sql.times import KEY_LIFE_MS, seconds
 from amoxi_py.stores.sql.transaction import Row, Transaction
 from amoxi_py.stores.sql.views import seen_by
+
+UNUSED_LIFE_MS = KEY_LIFE_MS
+"""How long a file is kept that is used nowhere: for as long as a message that names it can be sent again."""
+_WALKED_AT_ONCE = 500
 
 
 class Written(Struct, frozen=True, kw_only=True):
@@ -107,6 +111,19 @@ def erase_files(batch: Batch, conversation: int) -> list[str]:
     only_here = batch.tx.rows("files_used_only_in", conversation=conversation)
     batch.tx.run("erase_file_uses", conversation=conversation)
     return _delete(batch, only_here)
+
+
+def find_abandoned(tx: Transaction, after: int, now: int) -> tuple[list[int], int | None]:
+    """Return which of the next files are used nowhere and past their time, and where to go on; None at the end."""
+    rows = tx.rows("files_after", key=after, limit=_WALKED_AT_ONCE)
+    abandoned = [key for key, created_at, used in rows if not used and created_at <= now - UNUSED_LIFE_MS]
+    return abandoned, rows[-1][0] if len(rows) == _WALKED_AT_ONCE else None
+
+
+def delete_abandoned(batch: Batch, keys: Sequence[int]) -> list[str]:
+    """Delete those of the files that still are abandoned, and return the names of their bytes."""
+    rows = batch.tx.rows("files_unused", rows=json_rows(keys), before=batch.now - UNUSED_LIFE_MS)
+    return _delete(batch, rows)
 
 
 def without_owner(tx: Transaction, blobs: Sequence[str]) -> list[str]:

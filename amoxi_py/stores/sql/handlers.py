@@ -1,4 +1,4 @@
-"""Handlers of events: who calls them, which events they are not done with, and how far they have come."""
+"""Handlers of events: who calls them, how far they have come, and which conversations are behind."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from amoxi_py.domain.event import EventType
 from amoxi_py.errors import LeaseLost
-from amoxi_py.ports.deliveries import Delivered, Delivery, DeliveryPage, HandlerLease
+from amoxi_py.ports.deliveries import Arrival, ArrivalPage, Behind, Delivery, HandlerLease
 from amoxi_py.ports.store import WorkerKey
 from amoxi_py.stores.sql.batch import Batch
 from amoxi_py.stores.sql.log import read_events
@@ -38,54 +38,81 @@ def claim_handlers(batch: Batch, names: Sequence[str], worker: WorkerKey | None)
     )
 
 
-def deliveries(
+def behind(tx: Transaction, lease: HandlerLease) -> tuple[Behind, ...]:
+    """Read which conversations a handler is not done with before its position."""
+    _position(tx, lease)
+    return tuple(
+        Behind(
+            conversation=conversation, seq=seq, tries=tries, again_at=None if again_at is None else seconds(again_at)
+        )
+        for conversation, seq, tries, again_at in tx.rows("behind", handler=lease.handler)
+    )
+
+
+def arrivals(
     tx: Transaction, lease: HandlerLease, types: Sequence[EventType], after: int | None, limit: int
-) -> DeliveryPage:
-    """Read what a handler is not done with, among the next events."""
+) -> ArrivalPage:
+    """Read where the next events are, and none of what they tell."""
     position = _position(tx, lease)
     start = position if after is None else max(after, position)
     ((last, count),) = tx.rows("last_of_next_events", after=start, limit=limit)
     if last is None:
-        return DeliveryPage(deliveries=(), read_to=start, more=False)
-    rows = tx.rows(
-        "undelivered", handler=lease.handler, after=start, read_to=last, types=json_rows(int(kind) for kind in types)
+        return ArrivalPage(arrivals=(), read_to=start, more=False)
+    rows = tx.rows("arrivals", after=start, read_to=last, types=_types(types))
+    found = tuple(Arrival(place=place, conversation=conversation, seq=seq) for place, conversation, seq in rows)
+    return ArrivalPage(arrivals=found, read_to=last, more=count == limit)
+
+
+def delivery(
+    tx: Transaction, lease: HandlerLease, types: Sequence[EventType], conversation: int, seq: int, until: int
+) -> Delivery | None:
+    """Read the next event of a conversation."""
+    _position(tx, lease)
+    rows = tx.rows("delivery", conversation=conversation, seq=seq, until=until, types=_types(types))
+    if not rows:
+        return None
+    (row,) = rows
+    (event,) = read_events(tx, [row[:_WIDTH]])
+    return Delivery(
+        place=row[0], event=event, agent=row[9], conversation_id=row[10], principal=read_principal(row[11], row[12])
     )
-    events = read_events(tx, [row[:_WIDTH] for row in rows])
-    found = tuple(
-        Delivery(
-            place=row[0],
-            event=event,
-            agent=row[9],
-            conversation_id=row[10],
-            principal=read_principal(row[11], row[12]),
-            tries=row[13] or 0,
-            again_at=None if row[14] is None else seconds(row[14]),
+
+
+def fall_behind(batch: Batch, lease: HandlerLease, rows: Sequence[Behind], position: int | None) -> None:
+    """Store what conversations are behind with, and how far the handler has come but for those."""
+    _prove(batch, lease)
+    if rows:
+        batch.tx.run_all(
+            "fall_behind",
+            [
+                (
+                    lease.handler,
+                    one.conversation,
+                    one.seq,
+                    one.tries,
+                    None if one.again_at is None else millis_up(one.again_at),
+                )
+                for one in rows
+            ],
         )
-        for row, event in zip(rows, events, strict=True)
-    )
-    return DeliveryPage(deliveries=found, read_to=last, more=count == limit)
+    if position is not None:
+        batch.tx.run("move_handler", handler=lease.handler, position=position)
 
 
-def settle_deliveries(batch: Batch, lease: HandlerLease, delivered: Sequence[Delivered], done_to: int) -> None:
-    """Store what became of deliveries; those up to the handler's position need no rows."""
+def catch_up(batch: Batch, lease: HandlerLease, conversation: int, seq: int) -> None:
+    """Store that a handler is done with a conversation up to an event."""
+    _prove(batch, lease)
+    batch.tx.run("catch_up", handler=lease.handler, conversation=conversation, seq=seq)
+
+
+def _types(types: Sequence[EventType]) -> str:
+    return json_rows(int(kind) for kind in types)
+
+
+def _prove(batch: Batch, lease: HandlerLease) -> None:
     if not batch.worker_lives(lease.worker):
         raise LeaseLost(lease.name)
     _position(batch.tx, lease)
-    rows = [
-        (
-            lease.handler,
-            one.place,
-            one.tries,
-            None if one.again_at is None else millis_up(one.again_at),
-            int(one.done),
-        )
-        for one in delivered
-        if one.place > done_to
-    ]
-    if rows:
-        batch.tx.run_all("settle_deliveries", rows)
-    batch.tx.run("move_handler", handler=lease.handler, done_to=done_to)
-    batch.tx.run("forget_deliveries", handler=lease.handler)
 
 
 def _position(tx: Transaction, lease: HandlerLease) -> int:

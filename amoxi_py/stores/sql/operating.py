@@ -16,6 +16,7 @@ from amoxi_py.stores.sql.transaction import Row, Transaction
 from amoxi_py.stores.sql.views import load_call_views, load_runs
 
 _LOOKED_AT = 5000
+_NEXT = "\x01"  # behind a key it gives what no key lies before, for one holds no control character but its separator
 
 
 def find_runs(tx: Transaction, wanted: RunFilter, limit: int, cursor: str | None) -> Page[Run]:
@@ -55,8 +56,10 @@ def _look(tx: Transaction, wanted: RunFilter, before: int, looked_at: int, limit
         "looked_at": looked_at,
         "limit": limit,
     }
+    if wanted.owner_key is not None:
+        return tx.rows("find_runs_of_principal", principal=wanted.owner_key, until=wanted.owner_key + _NEXT, **where)
     if wanted.principal is not None:
-        return tx.rows("find_runs_of_principal", principal=wanted.principal, **where)
+        return tx.rows("find_runs_of_principal", principal=wanted.principal, until=wanted.principal + " ", **where)
     if status is None or status is RunStatus.COMPLETED:
         return tx.rows("find_runs", **where)
     return tx.rows("find_runs_that_ended_badly" if status in FINAL else "find_open_runs", **where)

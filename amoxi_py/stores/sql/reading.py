@@ -10,7 +10,7 @@ from amoxi_py.domain.run import Run
 from amoxi_py.errors import NotFound
 from amoxi_py.ports.views import CallView, Conversation, ConversationPage, Page
 from amoxi_py.stores.sql.cursor import decode_cursor, encode_cursor
-from amoxi_py.stores.sql.rows import json_rows, load_turns
+from amoxi_py.stores.sql.rows import load_turns
 from amoxi_py.stores.sql.times import millis, seconds
 from amoxi_py.stores.sql.transaction import Row, Transaction
 from amoxi_py.stores.sql.views import is_approver, load_call_view, load_call_views, load_runs, seen_by
@@ -44,8 +44,9 @@ def list_approvals(
     rules += [(f"role:{role}", principal.tenant_key) for role in sorted(principal.roles)]
     rules += [(FUNCTION, principal.tenant_key)] if functions else []
     run, turn, n = (0, 0, 0) if cursor is None else decode_cursor("approvals", cursor, 3)
-    place = {"run": run, "turn": turn, "n": n}
-    rows = tx.rows("list_approvals", rows=json_rows(rules), now=millis(now), limit=limit + 1, **place)
+    where = {"run": run, "turn": turn, "n": n, "now": millis(now), "limit": limit + 1}
+    found = (tx.rows("list_approvals", approver=approver, whose=whose, **where) for approver, whose in rules)
+    rows = sorted(row for of_rule in found for row in of_rule)[: limit + 1]  # no call is of two rules
     more = encode_cursor("approvals", *rows[limit - 1][:3]) if len(rows) > limit else None
     return Page(items=load_call_views(tx, rows[:limit]), next_cursor=more)
 

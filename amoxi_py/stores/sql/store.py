@@ -14,7 +14,7 @@ from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Lease, Run, RunRows
 from amoxi_py.errors import LeaseLost, NotFound
-from amoxi_py.ports.deliveries import Delivered, DeliveryPage, HandlerLease
+from amoxi_py.ports.deliveries import ArrivalPage, Behind, Delivery, HandlerLease
 from amoxi_py.ports.files import NewFile, StoredFile
 from amoxi_py.ports.operator_store import RunFilter
 from amoxi_py.ports.store import Change, Submission, Submitted, Verdict, WorkerKey
@@ -168,13 +168,24 @@ class SqlStore(ABC):
         claimed = await self._perform(Act(lambda batch: handlers.claim_handlers(batch, names, worker)))
         return cast(tuple[HandlerLease, ...], claimed)
 
-    async def deliveries(
-        self, lease: HandlerLease, types: Sequence[EventType], after: int | None, limit: int
-    ) -> DeliveryPage:
-        return await self._read(lambda tx: handlers.deliveries(tx, lease, types, after, limit))
+    async def behind(self, lease: HandlerLease) -> tuple[Behind, ...]:
+        return await self._read(lambda tx: handlers.behind(tx, lease))
 
-    async def settle_deliveries(self, lease: HandlerLease, delivered: Sequence[Delivered], done_to: int) -> None:
-        await self._perform(Act(lambda batch: handlers.settle_deliveries(batch, lease, delivered, done_to)))
+    async def arrivals(
+        self, lease: HandlerLease, types: Sequence[EventType], after: int | None, limit: int
+    ) -> ArrivalPage:
+        return await self._read(lambda tx: handlers.arrivals(tx, lease, types, after, limit))
+
+    async def delivery(
+        self, lease: HandlerLease, types: Sequence[EventType], conversation: int, seq: int, until: int
+    ) -> Delivery | None:
+        return await self._read(lambda tx: handlers.delivery(tx, lease, types, conversation, seq, until))
+
+    async def fall_behind(self, lease: HandlerLease, rows: Sequence[Behind], position: int | None = None) -> None:
+        await self._perform(Act(lambda batch: handlers.fall_behind(batch, lease, rows, position)))
+
+    async def catch_up(self, lease: HandlerLease, conversation: int, seq: int) -> None:
+        await self._perform(Act(lambda batch: handlers.catch_up(batch, lease, conversation, seq)))
 
     # -- reads for the outside
 

@@ -17,11 +17,10 @@ from amoxi_py.stores.sql.cancel import end_run, hold_now
 from amoxi_py.stores.sql.files import keys_of_files, use_files
 from amoxi_py.stores.sql.log import queued_data
 from amoxi_py.stores.sql.rows import json_rows, load_leased_runs, principal_facts
-from amoxi_py.stores.sql.times import seconds
+from amoxi_py.stores.sql.times import KEY_LIFE_MS, seconds
 from amoxi_py.stores.sql.transaction import Row
 from amoxi_py.stores.sql.views import load_run
 
-KEY_LIFE_MS = 24 * 3600 * 1000
 TITLE_LENGTH = 80
 
 

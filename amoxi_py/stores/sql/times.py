@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+KEY_LIFE_MS = 24 * 3600 * 1000
+"""How long an idempotency key is known."""
+
 
 def millis(seconds: float) -> int:
     """Return whole milliseconds, cut the way `time_text` cuts them, so that a stored time reads as it was told."""

@@ -20,7 +20,7 @@ from amoxi_py.domain.ids import new_id
 from amoxi_py.stores.sql.files import Written
 from amoxi_py.stores.sqlite.file_lock import FileLock
 
-_AT_ONCE = 500
+_LOOKED_AT_ONCE = 500
 _INCOMING = "incoming"
 
 WithoutOwner = Callable[[Sequence[str]], Sequence[str]]
@@ -67,11 +67,19 @@ class FileFolder:
         self._token = new_id("in")
         self._making = threading.Lock()
 
-    def begin(self) -> IncomingFile:
-        """Return a new file for bytes; it is gone when this process dies before they are placed."""
+    @property
+    def ready(self) -> bool:
+        """Whether `begin` may be called."""
+        return self._mine is not None
+
+    def get_ready(self) -> None:
+        """Make the place for bytes on their way; waits until nobody writes to the database."""
         with self._making:
             if self._mine is None:
                 self._make_incoming()
+
+    def begin(self) -> IncomingFile:
+        """Return a new file for bytes; it is gone when this process dies before they are placed."""
         return IncomingFile(self._incoming / self._token / new_id("file"))
 
     def place(self, incoming: Path, blob: str) -> None:
@@ -110,13 +118,32 @@ class FileFolder:
                 with suppress(FileNotFoundError):
                     self.path(blob).unlink()
 
-    def sweep(self, without_owner: WithoutOwner) -> None:
-        """Remove what crashes have left behind."""
-        if not self._folder.exists():
+    def orphans(self, without_owner: WithoutOwner) -> Iterator[Sequence[str]]:
+        """Give the names of bytes that no row refers to at this moment, from a portion of the folder at a time."""
+        if self._folder.exists():
+            for names in portions(self._names(), _LOOKED_AT_ONCE):
+                yield without_owner(names)
+
+    def sweep_incoming(self) -> None:
+        """Remove what processes that are gone had on its way."""
+        if not any(self._incoming.glob("*.lock")):
             return
-        self._sweep_incoming()
-        for names in _portions(self._names(), _AT_ONCE):
-            self.remove(without_owner(names), without_owner)
+        gone: dict[Path, FileLock] = {}
+        try:
+            with self._nobody_writes():
+                for path in self._incoming.glob("*.lock"):
+                    lock = FileLock(path)
+                    if path.stem != self._token and lock.try_acquire():
+                        gone[path] = lock
+                    else:
+                        lock.close()
+            for path in gone:
+                shutil.rmtree(self._incoming / path.stem, ignore_errors=True)
+        finally:
+            for path, lock in gone.items():
+                lock.close()
+                with suppress(OSError):
+                    path.unlink()
 
     def close(self) -> None:
         """Remove what this process has not finished."""
@@ -143,22 +170,6 @@ class FileFolder:
     def _lock_file(self, token: str) -> Path:
         return self._incoming / f"{token}.lock"
 
-    def _sweep_incoming(self) -> None:
-        if not any(self._incoming.glob("*.lock")):
-            return
-        with self._nobody_writes():
-            for path in self._incoming.glob("*.lock"):
-                lock = FileLock(path)
-                try:
-                    gone = path.stem != self._token and lock.try_acquire()
-                    if gone:
-                        shutil.rmtree(self._incoming / path.stem, ignore_errors=True)
-                finally:
-                    lock.close()
-                if gone:
-                    with suppress(OSError):
-                        path.unlink()
-
     def _names(self) -> Iterator[str]:
         for folder in self._folder.iterdir():
             if folder.name != _INCOMING and folder.is_dir():
@@ -175,7 +186,8 @@ class FileFolder:
             lock.close()
 
 
-def _portions(names: Iterable[str], size: int) -> Iterator[list[str]]:
+def portions(names: Iterable[str], size: int) -> Iterator[list[str]]:
+    """Give names as lists of at most `size`."""
     portion: list[str] = []
     for name in names:
         portion.append(name)

@@ -406,6 +406,14 @@ DELETE FROM file_use WHERE file IN (SELECT value FROM json_each(:rows))
 -- name: delete_files
 DELETE FROM file WHERE key IN (SELECT value FROM json_each(:rows))
 
+-- name: files_after
+SELECT f.key, f.created_at, EXISTS (SELECT 1 FROM file_use AS u WHERE u.file = f.key)
+FROM file AS f WHERE f.key > :key ORDER BY f.key LIMIT :limit
+
+-- name: files_unused
+SELECT f.key, f.blob FROM json_each(:rows) AS j CROSS JOIN file AS f ON f.key = j.value
+WHERE f.created_at <= :before AND NOT EXISTS (SELECT 1 FROM file_use AS u WHERE u.file = f.key)
+
 -- name: blobs_with_owner
 SELECT j.value FROM json_each(:rows) AS j
 WHERE EXISTS (SELECT 1 FROM file AS f WHERE f.blob = j.value)
@@ -430,27 +438,34 @@ SELECT position FROM handler WHERE key = :handler AND worker = :worker AND fence
 -- name: last_of_next_events
 SELECT max(key), count(*) FROM (SELECT key FROM event WHERE key > :after ORDER BY key LIMIT :limit)
 
--- name: undelivered
-SELECT e.key, e.conversation, e.seq, e.run, r.id, e.type, e.turn, e.n, e.data, c.agent, c.id, r.principal, r.facts,
-    d.tries, d.again_at
+-- name: arrivals
+SELECT key, conversation, seq FROM event
+WHERE key > :after AND key <= :read_to AND type IN (SELECT value FROM json_each(:types))
+ORDER BY key
+
+-- name: delivery
+SELECT e.key, e.conversation, e.seq, e.run, r.id, e.type, e.turn, e.n, e.data, c.agent, c.id, r.principal, r.facts
 FROM event AS e
 CROSS JOIN run AS r ON r.key = e.run
 CROSS JOIN conversation AS c ON c.key = r.conversation
-LEFT JOIN delivery AS d ON d.handler = :handler AND d.event = e.key
-WHERE e.key > :after AND e.key <= :read_to AND e.type IN (SELECT value FROM json_each(:types))
-    AND (d.done IS NULL OR d.done = 0)
-ORDER BY e.key
+WHERE e.conversation = :conversation AND e.seq >= :seq AND +e.key <= :until
+    AND +e.type IN (SELECT value FROM json_each(:types))
+ORDER BY e.seq LIMIT 1
 
--- name: settle_deliveries
-INSERT INTO delivery (handler, event, tries, again_at, done) VALUES :rows
-ON CONFLICT (handler, event) DO UPDATE
-SET tries = excluded.tries, again_at = excluded.again_at, done = max(done, excluded.done)
+-- name: behind
+SELECT conversation, seq, tries, again_at FROM behind WHERE handler = :handler
+
+-- name: fall_behind
+INSERT INTO behind (handler, conversation, seq, tries, again_at) VALUES :rows
+ON CONFLICT (handler, conversation) DO UPDATE
+SET seq = excluded.seq, tries = excluded.tries, again_at = excluded.again_at
+WHERE excluded.seq >= behind.seq
+
+-- name: catch_up
+DELETE FROM behind WHERE handler = :handler AND conversation = :conversation AND seq <= :seq
 
 -- name: move_handler
-UPDATE handler SET position = :done_to WHERE key = :handler AND position < :done_to
-
--- name: forget_deliveries
-DELETE FROM delivery WHERE handler = :handler AND event <= (SELECT position FROM handler WHERE key = :handler)
+UPDATE handler SET position = :position WHERE key = :handler AND position < :position
 
 -- ---------------------------------------------------------------- rows of runs
 
@@ -543,15 +558,14 @@ WHERE r.principal = :principal AND r.key < :before AND (:agent IS NULL OR c.agen
 ORDER BY r.key DESC LIMIT :limit
 
 -- name: list_approvals
-SELECT t.run, t.turn, t.n, r.id, c.agent, c.id, r.principal, r.facts
-FROM json_each(:rows) AS j
-CROSS JOIN approval AS a INDEXED BY approval_open ON a.approver = j.value ->> 0 AND a.whose = j.value ->> 1
-    AND a.run >= :run AND (a.run, a.turn, a.n) > (:run, :turn, :n)
-    AND (a.expires_at IS NULL OR a.expires_at > :now)
+SELECT a.run, a.turn, a.n, r.id, c.agent, c.id, r.principal, r.facts
+FROM approval AS a INDEXED BY approval_open
 CROSS JOIN tool_call AS t ON t.run = a.run AND t.turn = a.turn AND t.n = a.n AND t.status = 'open'
-CROSS JOIN run AS r ON r.key = t.run
+CROSS JOIN run AS r ON r.key = a.run
 CROSS JOIN conversation AS c ON c.key = r.conversation
-ORDER BY t.run, t.turn, t.n LIMIT :limit
+WHERE a.approver = :approver AND a.whose = :whose AND (a.run, a.turn, a.n) > (:run, :turn, :n)
+    AND (a.expires_at IS NULL OR a.expires_at > :now)
+ORDER BY a.run, a.turn, a.n LIMIT :limit
 
 -- name: list_conversations
 SELECT key, id, agent, title, created_at, updated_at FROM conversation
@@ -634,8 +648,9 @@ SELECT * FROM (
 UNION ALL SELECT min(key), count(*) FROM w
 
 -- name: find_runs_of_principal
+-- The keys of an id in whatever tenant lie between it and it with a space; `until` may also end behind one key.
 WITH w AS MATERIALIZED (
-    SELECT key, conversation, status FROM run WHERE principal >= :principal AND principal < :principal || ' '  -- an id, in whatever tenant
+    SELECT key, conversation, status FROM run WHERE principal >= :principal AND principal < :until
         AND key < :before
     ORDER BY key DESC LIMIT :looked_at
 )

@@ -7,7 +7,7 @@ import sqlite3
 from asyncio import Future as LoopFuture
 from collections.abc import AsyncIterable, Callable, Sequence
 from concurrent.futures import Future as ThreadFuture
-from contextlib import closing
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 from amoxi_py.domain.event import Event
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import RunRows
-from amoxi_py.errors import NotFound, StoreUnavailable
+from amoxi_py.errors import AmoxiError, NotFound, StoreUnavailable
 from amoxi_py.ports.clock import Clock, SystemClock
 from amoxi_py.ports.deliveries import HandlerLease
 from amoxi_py.ports.files import NewFile, StoredFile
@@ -23,10 +23,12 @@ from amoxi_py.ports.store import EventListener, GapListener, WorkerKey
 from amoxi_py.stores.sql import claim, files, handlers
 from amoxi_py.stores.sql.batch import Batch
 from amoxi_py.stores.sql.store import SqlStore
+from amoxi_py.stores.sql.times import millis
 from amoxi_py.stores.sql.transaction import Transaction
 from amoxi_py.stores.sql.verb import Act, Verb
-from amoxi_py.stores.sqlite.connection import SqliteTransaction, Synchronous, connect_to_read, store_error
+from amoxi_py.stores.sqlite.connection import Synchronous, store_error
 from amoxi_py.stores.sqlite.file_lock import FileLock
+from amoxi_py.stores.sqlite.file_work import FileWork, Sweep
 from amoxi_py.stores.sqlite.files import FileFolder
 from amoxi_py.stores.sqlite.migrate import DATABASE, LOCK, open_database
 from amoxi_py.stores.sqlite.readers import Readers
@@ -35,12 +37,23 @@ from amoxi_py.stores.sqlite.writer import Caller, Settled, Writer
 
 T = TypeVar("T")
 _SYSTEM_CLOCK = SystemClock()
+_SWEEP_EVERY_S = 3600.0
 
 
 class SqliteStore(SqlStore):
-    """The store in `path`, a folder that is made when it is missing; the database in it is `amoxi.db`."""
+    """The store in `path`, a folder that is made when it is missing; the database in it is `amoxi.db`.
 
-    def __init__(self, path: Path, *, clock: Clock = _SYSTEM_CLOCK, synchronous: Synchronous = "FULL") -> None:
+    Files that nobody needs are removed in the background from the first worker on, and then every `sweep_every_s`.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Clock = _SYSTEM_CLOCK,
+        synchronous: Synchronous = "FULL",
+        sweep_every_s: float = _SWEEP_EVERY_S,
+    ) -> None:
         self._folder = path
         self._file = path / DATABASE
         self._clock = clock
@@ -54,6 +67,8 @@ class SqliteStore(SqlStore):
         self._locks = WorkerLocks(path / "workers")
         self._readers = Readers(self._file)
         self._files = FileFolder(path / "files", path / LOCK)
+        self._file_work = FileWork(self._files, self._file)
+        self._sweep = Sweep(self._sweep_files, sweep_every_s)
 
     @property
     def commits(self) -> int:
@@ -68,6 +83,7 @@ class SqliteStore(SqlStore):
         self._writer.start()
 
     async def close(self) -> None:
+        await self._sweep.stop()
         self._hand_over()
         writer, self._writer = self._writer, None
         await asyncio.to_thread(self._close, writer)
@@ -85,7 +101,7 @@ class SqliteStore(SqlStore):
 
         worker = await self._perform(Act(enroll_here))
         self._locks.enrolled(worker_id)
-        await self._with_blobs(lambda: self._files.sweep(self._without_owner))
+        self._sweep.start()  # not waited for: there may be many files, and the lease counts already
         return cast(WorkerKey, worker)
 
     async def retire(self, worker: WorkerKey) -> None:
@@ -112,42 +128,50 @@ class SqliteStore(SqlStore):
             return await self.get_file(new.id, new.principal)
         except NotFound:
             pass
-        incoming = await self._with_blobs(self._files.begin)
+        incoming = await self._file_work.begin()
         try:
             async for part in parts:
-                await self._with_blobs(partial(incoming.write, part))
-            written = await self._with_blobs(incoming.finish)
-            place = partial(self._files.place, incoming.path)
-            return cast(StoredFile, await self._perform(Act(lambda batch: files.save_file(batch, new, written, place))))
+                await self._file_work.do(partial(incoming.write, part))
+            written = await self._file_work.do(incoming.finish)
+            return await self._place(new, written, incoming.path)
         finally:
-            await asyncio.shield(asyncio.to_thread(incoming.discard))
+            await self._file_work.discard(incoming)
+
+    async def _place(self, new: NewFile, written: files.Written, incoming: Path) -> StoredFile:
+        place = partial(self._files.place, incoming)
+        try:
+            return cast(StoredFile, await self._perform(Act(lambda batch: files.save_file(batch, new, written, place))))
+        except Exception:
+            with suppress(AmoxiError):  # else the sweep removes it
+                await self._remove_blobs({files.blob_name(new.principal, written.digest)})
+            raise
 
     async def read_file(
         self, file_id: str, principal: Principal, start: int, length: int, *, readable: Sequence[str] = ()
     ) -> bytes:
         blob = await self._read(lambda tx: files.blob_of(tx, file_id, principal, readable))
-        try:
-            return await asyncio.to_thread(self._files.read, blob, start, length)
-        except FileNotFoundError:
+        piece = await self._file_work.read(blob, start, length)
+        if piece is None:
             await self.get_file(file_id, principal, readable=readable)  # deleted in the meantime: not found
-            raise StoreUnavailable(f"the bytes of the file {file_id!r} are gone: put the store's files back") from None
-        except OSError as error:
-            raise store_error(self._file, error) from error
+            raise StoreUnavailable(f"the bytes of the file {file_id!r} are gone: put the store's files back")
+        return piece
 
     async def _remove_blobs(self, blobs: set[str]) -> None:
-        if blobs:
-            await self._with_blobs(lambda: self._files.remove(sorted(blobs), self._without_owner))
+        await self._file_work.remove(blobs)
 
-    def _without_owner(self, blobs: Sequence[str]) -> Sequence[str]:
-        """Return the names that no row refers to; blocks, and reads what is committed now."""
-        with closing(connect_to_read(self._file)) as connection:
-            return files.without_owner(SqliteTransaction(connection), blobs)
+    async def _sweep_files(self) -> None:
+        await self._file_work.sweep()
+        after: int | None = 0
+        while after is not None:
+            find = partial(files.find_abandoned, after=after, now=millis(self._clock.now()))
+            abandoned, after = await self._read(find)
+            if abandoned:
+                await self._delete_abandoned(abandoned)
 
-    async def _with_blobs(self, work: Callable[[], T]) -> T:
-        try:
-            return await asyncio.to_thread(work)
-        except (sqlite3.Error, OSError) as error:
-            raise store_error(self._file, error) from error
+    async def _delete_abandoned(self, keys: list[int]) -> None:
+        blobs: set[str] = set()
+        await self._perform(Act(lambda batch: blobs.update(files.delete_abandoned(batch, keys))))
+        await self._remove_blobs(blobs)
 
     async def claim_handlers(self, names: Sequence[str], worker: WorkerKey | None) -> tuple[HandlerLease, ...]:
         def claim_here(batch: Batch) -> tuple[HandlerLease, ...]:
@@ -208,7 +232,7 @@ class SqliteStore(SqlStore):
         self._readers.close()
         if writer is not None:
             writer.stop()
-        self._files.close()
+        self._file_work.close()
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.close()

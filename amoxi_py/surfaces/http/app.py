@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from amoxi_py.surfaces.http.agents import AgentRoutes
 from amoxi_py.surfaces.http.approvals import ApprovalRoutes
+from amoxi_py.surfaces.http.authentication import SignInFailed
 from amoxi_py.surfaces.http.chat import ChatRoutes
 from amoxi_py.surfaces.http.conversations import ConversationRoutes
 from amoxi_py.surfaces.http.docs_page import add_docs_page
@@ -21,7 +22,7 @@ from amoxi_py.surfaces.http.door import Door
 from amoxi_py.surfaces.http.files import FileRoutes
 from amoxi_py.surfaces.http.health import HealthRoutes
 from amoxi_py.surfaces.http.host_check import HostCheck
-from amoxi_py.surfaces.http.problems import problem_of
+from amoxi_py.surfaces.http.problems import STATUSES, problem_of
 from amoxi_py.surfaces.http.runs import RunRoutes
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -47,14 +48,14 @@ def build_http(door: Door, *, title: str = "amoxi_py", version: str = "0", lifes
     add_routes(door, app.router)
     if door.settings.docs:
         add_docs_page(app, prefix)
-    for kind in (HTTPException, RequestValidationError, Exception):
+    for kind in (HTTPException, RequestValidationError, SignInFailed, *STATUSES, Exception):
         app.add_exception_handler(kind, _answer)
     if door.settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=door.settings.cors_origins,
             allow_credentials=True,
-            allow_methods=["GET", "POST", "DELETE"],
+            allow_methods=["GET", "HEAD", "POST", "DELETE"],
             allow_headers=["*"],  # of named origins; the app's own sign-in may read a header that nobody knows here
             expose_headers=["Location", "Retry-After"],
         )

@@ -39,6 +39,7 @@ class Door:
 
     def open(self, engine: Engine, secret: bytes) -> None:
         """Let requests in; `secret` signs the visitors' cookies and must be the same on every server of the app."""
+        self.closing = Closing()  # of this life of the server: an earlier one may have closed
         self._engine = engine
         self._authentication = Authentication(self.settings, secret)
 

@@ -6,6 +6,7 @@ everything else is a download, and nothing in it runs.
 
 from __future__ import annotations
 
+import logging
 from contextlib import aclosing
 from typing import Annotated
 from urllib.parse import quote
@@ -13,8 +14,10 @@ from urllib.parse import quote
 from fastapi import APIRouter, Path
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Send
 
 from amoxi_py.domain.file import File
+from amoxi_py.errors import AmoxiError
 from amoxi_py.surfaces.http.answers import FileJson, file_json, json_answer
 from amoxi_py.surfaces.http.door import Door, caller_of, principal_of
 from amoxi_py.surfaces.http.multipart import read_upload
@@ -23,6 +26,7 @@ from amoxi_py.surfaces.http.ranges import NoSuchPart, Part, is_known, wanted_par
 from amoxi_py.surfaces.http.requests import known_id
 from amoxi_py.surfaces.http.schema import FILE_BODY, FILE_BYTES
 
+log = logging.getLogger("amoxi_py.http")
 FileId = Annotated[str, Path(description="The file's id.")]
 
 _SHOWN = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp"})
@@ -63,6 +67,7 @@ class FileRoutes:
             response_model=None,
             responses={**documented(401, 404, 416, 503), **FILE_BYTES},
         )
+        self._door.add(router, "/files/{id}", self.download, methods=["HEAD"], include_in_schema=False)
         self._door.add(
             router,
             "/files/{id}",
@@ -87,7 +92,7 @@ class FileRoutes:
         return answer
 
     async def download(self, request: Request, id: FileId) -> Response:
-        """Return the bytes of a file, or a part of them."""
+        """Return the bytes of a file, or a part of them; for HEAD what is told of them."""
         files, principal = self._door.engine.files, principal_of(request)
         readable = self._door.engine.readable(principal)
         stored = await files.get(known_id("file", id), principal, readable=readable)
@@ -97,7 +102,7 @@ class FileRoutes:
             return Response(status_code=304, headers=headers)
         size = stored.file.size
         try:
-            part = wanted_part(request, size, etag)
+            part = wanted_part(request, size, etag) if request.method == "GET" else None
         except NoSuchPart:
             unmet = {"content-range": f"bytes */{size}"}
             return problem(416, "range_not_satisfiable", f"the file has {size} bytes", headers=unmet)
@@ -107,13 +112,25 @@ class FileRoutes:
             headers["content-range"] = f"bytes {part.start}-{part.end - 1}/{size}"
         whole = part or Part(0, size)
         headers["content-length"] = str(whole.end - whole.start)
+        if request.method == "HEAD":
+            return Response(headers=headers)
         body = files.read(stored, principal, whole.start, whole.end, readable=readable)
-        return StreamingResponse(body, status_code=200 if part is None else 206, headers=headers)
+        return _Download(body, status_code=200 if part is None else 206, headers=headers)
 
     async def delete(self, request: Request, id: FileId) -> Response:
         """Delete a file, wherever it is used; messages that name it stay as they are."""
         await self._door.engine.files.delete(known_id("file", id), principal_of(request))
         return Response(status_code=204)
+
+
+class _Download(StreamingResponse):
+    """Bytes that may be deleted while they are sent: their reader then sees the connection break, and no end."""
+
+    async def stream_response(self, send: Send) -> None:
+        try:
+            await super().stream_response(send)
+        except AmoxiError as error:
+            log.warning("a download broke off: %s", error)
 
 
 def _disposition(file: File) -> str:

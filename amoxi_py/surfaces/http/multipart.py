@@ -30,7 +30,8 @@ async def read_upload(request: Request, limit: int) -> Upload:
     """Return the one file of a body, when its headers have come.
 
     Raises:
-        HTTPException: 413 for a file longer than `limit` bytes, also while its parts are read; 415 for another body.
+        HTTPException: 413 for a file longer than `limit` bytes, or a body much longer than its file, also while its
+            parts are read; 415 for another body.
         InvalidRequest: the body holds something else than one file named `file`; also while its parts are read.
     """
     kind, options = parse_options_header(request.headers.get("content-type", ""))
@@ -56,6 +57,7 @@ class _Reader:
         self._stream = stream
         self._limit = limit
         self._size = 0
+        self._body_size = 0
         self._fields = 0
         self._headers: dict[bytes, bytes] = {}
         self._header_name = b""
@@ -102,6 +104,9 @@ class _Reader:
                 self._parser.write(chunk)
             except MultipartParseError as error:
                 raise _broken(str(error)) from None
+        self._body_size += len(chunk)
+        if self._body_size - self._size > ROOM_FOR_FRAME:  # such as before the first boundary, or after the last
+            raise HTTPException(413, f"the body is more than {ROOM_FOR_FRAME // 1024} KB longer than its file")
         return True
 
     def _begin(self) -> None:

@@ -1,7 +1,8 @@
 """Every night, for every tenant: have the bookkeeper remind customers of what is due.
 
 Start it again as often as you like. A run has the key `<day>:<tenant>`, so a second start of a night finds the runs of
-the first, finishes what a crash or Ctrl-C has left, and does nothing twice.
+the first, finishes what a crash or Ctrl-C has left, and does nothing twice. What `--retry` makes anew has the key
+`<day>:<tenant>:2`, then `:3` and so on; each start goes by the last one.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 
 from amoxi_py import Principal, Run, Runs, open_app
@@ -30,21 +32,33 @@ class Outcome:
 
 
 async def remind(runs: Runs, day: date, tenant: str, retry: bool) -> Outcome:
-    """Start the tenant's run, or find it, and wait for its end."""
+    """Start the tenant's run of that day, or find it, and wait for its end; with `retry` make it anew if it must be."""
+    order = f"Remind of every invoice that was due before {day}, unless a reminder went out on that day or later."
+    principal = Principal(id="system:nightly", name="The nightly script", channel="code", tenant=tenant)
+    submit = partial(runs.submit, "bookkeeper", order, principal=principal)
+
+    async def end(run: Run) -> tuple[Run, Outcome]:
+        run = await runs.wait(run.id, timeout=PATIENCE_S)
+        return run, await outcome_of(runs, run, tenant)
+
     try:
-        run = await runs.submit(
-            "bookkeeper",
-            f"Remind of every invoice that was due before {day}, unless a reminder went out on that day or later.",
-            principal=Principal(id="system:nightly", name="The nightly script", tenant=tenant),
-            idempotency_key=f"{day}:{tenant}",
-        )
-        outcome = await outcome_of(runs, await runs.wait(run.id, timeout=PATIENCE_S), tenant)
-        if outcome.problem and retry:
-            again = await runs.retry(run.id)
-            outcome = await outcome_of(runs, await runs.wait(again.id, timeout=PATIENCE_S), tenant)
+        run, outcome = await end(await submit(idempotency_key=f"{day}:{tenant}"))
+        if outcome.problem and run.status.final:
+            last, *earlier = await tries(runs, run)
+            if earlier:  # somebody had it made anew: the last one counts
+                run, outcome = await end(last)
+            if outcome.problem and run.status.final and retry:
+                key = f"{day}:{tenant}:{len(earlier) + 2}"
+                _, outcome = await end(await submit(idempotency_key=key, conversation_id=run.conversation_id))
     except AmoxiError as error:
         return Outcome(tenant=tenant, run=None, problem=str(error))
     return outcome
+
+
+async def tries(runs: Runs, first: Run) -> list[Run]:
+    """Return the runs of a tenant's day, the last one first: what is made anew is in the conversation of the first."""
+    page = await runs.list(principal=first.principal, agent="bookkeeper", limit=1000)
+    return [run for run in page.items if run.conversation_id == first.conversation_id]
 
 
 async def outcome_of(runs: Runs, run: Run, tenant: str) -> Outcome:

@@ -20,6 +20,7 @@ class Directory:
             "fin": Principal(id="7", name="Fin", tenant="acme", roles={"finance"}),  # type: ignore[arg-type]
             "gus": Principal(id="8", name="Gus", tenant="globex", roles=frozenset({"finance", "desk"})),
             "ann-elsewhere": Principal(id="42", tenant="globex"),
+            "ann-nowhere": Principal(id="42"),
             "bob": Principal(id="9"),
             "colon": Principal(id="mcp:desktop", channel="mcp"),
             "api": Principal(id="api:acme", channel="api"),

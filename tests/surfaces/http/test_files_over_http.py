@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx2
 import pytest
 
 CONVERSATIONS = "/agents/support-agent/conversations"
@@ -118,6 +119,35 @@ def test_a_part_of_a_file_can_be_had_and_what_is_known_is_not_sent_again(shared_
     assert (known.status_code, known.content, known.headers["etag"]) == (304, b"", etag)
 
 
+def test_what_is_told_of_a_file_can_be_had_without_its_bytes(shared_house: Any) -> None:
+    client = shared_house.api()
+    path = f"/files/{upload(client, b'0123456789')['id']}"
+    got, told = client.get(path), client.head(path, headers={"range": "bytes=2-4"})
+    dates = {"date"}
+    assert {name: told.headers[name] for name in set(told.headers) - dates} == {
+        name: got.headers[name] for name in set(got.headers) - dates
+    }
+    assert (told.status_code, told.content, told.headers["content-length"]) == (200, b"", "10")
+    assert client.head(path, headers={"if-none-match": got.headers["etag"]}).status_code == 304
+    assert client.head("/files/file_none").status_code == 404
+
+
+def test_a_file_that_is_deleted_while_it_is_sent_breaks_the_connection(
+    house: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = house.api()
+    path = f"/files/{upload(client, bytes(24 * MB))['id']}"
+    with client.stream("GET", path) as got:
+        pieces = got.iter_raw()
+        next(pieces)
+        assert client.delete(path).status_code == 204
+        with pytest.raises(httpx2.RemoteProtocolError):
+            list(pieces)
+    (told,) = [one for one in caplog.records if one.name == "amoxi_py.http"]
+    assert told.getMessage().startswith("a download broke off: ")
+    assert [one for one in caplog.records if one.exc_info] == []
+
+
 def test_somebody_elses_file_is_an_unknown_one_at_every_door(shared_house: Any) -> None:
     mine, other = shared_house.api(), shared_house.api("globex")
     file, unknown = upload(mine)["id"], "file_" + "0" * 26
@@ -192,11 +222,16 @@ def test_the_same_bytes_are_stored_once_and_their_space_comes_back(house: Any, t
          b'--b\r\nContent-Disposition: form-data; name="file"; filename="g"\r\n\r\nx\r\n--b--\r\n',
          "multipart/form-data; boundary=b", (422, "invalid_request")),
         (b"--b\r\nX: " + b"y" * 100_000, "multipart/form-data; boundary=b", (422, "invalid_multipart")),
+        (b"\r\n" * 50_000, "multipart/form-data; boundary=b", (413, "body_too_large")),
+        (b'--b\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\nx\r\n--b--\r\n' + b"y" * 100_000,
+         "multipart/form-data; boundary=b", (413, "body_too_large")),
     ],
+    ids=range(11),
 )  # fmt: skip
 def test_a_body_that_is_no_file_is_refused(shared_house: Any, body: bytes, kind: str, code: tuple[int, str]) -> None:
-    answer = shared_house.api().post("/files", content=body, headers={"content-type": kind})
-    assert code_of(answer) == code
+    for content in (body, iter([body])):  # with its length, and in chunks
+        answer = shared_house.api().post("/files", content=content, headers={"content-type": kind})
+        assert code_of(answer) == code
 
 
 def test_a_file_that_is_too_large_is_refused_before_it_is_sent(house: Any, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def test_a_named_page_may_call_and_read_every_kind_of_answer(open_house: Callabl
     assert asked.status_code == 200
     assert asked.headers["access-control-allow-credentials"] == "true"
     assert "x-session" in asked.headers["access-control-allow-headers"]
-    for method in ("GET", "POST", "DELETE"):
+    for method in ("GET", "HEAD", "POST", "DELETE"):
         assert method in asked.headers["access-control-allow-methods"]
 
     page = house.visitor(origin=FRONT)

@@ -165,17 +165,25 @@ class Markdown extends Component {
   }
 }
 
-/** A picture where the file is one, else a link that downloads it. */
+/** A picture where the file is one that the browser can show, else a link that downloads it. */
 function FileView({ id, client }) {
+  const [tries, setTries] = useState(0);
   const [info, setInfo] = useState(undefined);
+  const [problem, setProblem] = useState(null);
+  const [shown, setShown] = useState(true);
   useEffect(() => {
-    client.fileInfo(id).then(setInfo, () => setInfo(null));
-  }, [id]);
+    const tell = (found, what) => { setInfo(found); setProblem(what); };
+    client.fileInfo(id).then((found) => tell(found, null),
+      (error) => (error.status === 404 ? tell(null, null) : tell(undefined, error.message)));
+  }, [id, tries]);
+  if (problem !== null) return html`<p class="file">A file that could not be loaded: ${problem}. <button type="button" class="quiet"
+    onClick=${() => setTries(tries + 1)}>Load the file</button></p>`;
   if (info === null) return html`<p class="file">A file that is not there any more.</p>`;
   if (info === undefined) return html`<p class="file">A file…</p>`;
   const name = visible(info.name);
+  const picture = shown && info.media_type.startsWith("image/");
   return html`<p class="file"><a href=${client.fileUrl(id)} target="_blank" rel="noopener">
-    ${info.media_type.startsWith("image/") ? html`<img src=${client.fileUrl(id)} alt=${name} loading="lazy" />` : name}</a>
+    ${picture ? html`<img src=${client.fileUrl(id)} alt=${name} loading="lazy" onError=${() => setShown(false)} />` : name}</a>
     <small> ${sizeText(info.size)}</small></p>`;
 }
 

@@ -2,15 +2,13 @@
 
 import csv
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
+import nightly
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "nightly.py"
 DUE, LATER = "2026-01-31", "2999-12-31"
 
 
@@ -24,7 +22,7 @@ def books() -> Callable[..., set[str]]:
     """Write the tables for so many tenants, and return the invoices that are due."""
 
     def write(count: int, *, broken: str = "") -> set[str]:
-        tenants = [f"t{number}" for number in range(count)]
+        tenants = [f"Tenant {number}" for number in range(count)]
         rows = [(one, f"{one}-{n}", "Ann", "12.50", DUE if n < 2 else LATER) for one in tenants for n in range(3)]
         rows = [(*row[:3], "a lot", row[4]) if row[0] == broken else row for row in rows]
         write_table("tenants.csv", ["tenant"], ([one] for one in tenants))
@@ -39,16 +37,20 @@ def write_table(name: str, header: list[str], rows: Iterable[Iterable[str]]) -> 
         csv.writer(table).writerows([header, *rows])
 
 
+@pytest.fixture(autouse=True)
+def short_lease(monkeypatch):
+    """Let what a killed script had begun be taken up half a second later."""
+    monkeypatch.setenv("AI_RUNS_LEASE_MS", "500")
+
+
 @pytest.fixture
-def nightly() -> Callable[..., subprocess.Popen[str]]:
+def start() -> Callable[..., subprocess.Popen[str]]:
     """Start the script as cron does: a process of its own. It is killed with the test at the latest."""
     started: list[subprocess.Popen[str]] = []
-    settings = {"AI_RUNS_LEASE_MS": "500"}  # what a killed script had begun is taken up that much later
 
     def start(*options: str) -> subprocess.Popen[str]:
-        command = [sys.executable, str(SCRIPT), "--json", *options]
-        pipe = subprocess.PIPE
-        started.append(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env={**os.environ, **settings}))
+        command = [sys.executable, nightly.__file__, "--json", *options]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         return started[-1]
 
     yield start
@@ -58,12 +60,24 @@ def nightly() -> Callable[..., subprocess.Popen[str]]:
 
 
 @pytest.fixture
-def summary(nightly) -> Callable[..., tuple[int, dict, str]]:
-    """Run the script to its end, and return its exit code, its summary and what it says on stderr."""
+def script(capsys, monkeypatch) -> Callable[..., tuple[int, str, str]]:
+    """Run the script here to its end, and return its exit code and what it says on stdout and stderr."""
+
+    def run(*options: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["nightly.py", *options])
+        code = nightly.main()
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    return run
+
+
+@pytest.fixture
+def summary(script) -> Callable[..., tuple[int, dict, str]]:
+    """Run the script here to its end, and return its exit code, its summary and what it says on stderr."""
 
     def run(*options: str) -> tuple[int, dict, str]:
-        process = nightly(*options)
-        out, err = process.communicate(timeout=60)
-        return process.returncode, json.loads(out), err
+        code, out, err = script("--json", *options)
+        return code, json.loads(out), err
 
     return run

@@ -1,22 +1,25 @@
 """The agent: its rules, what it sees of the books, and a process that is killed at every step."""
 
+import json
+import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 from app.agents import Bookkeeper
-from app.mail import LEDGER
+from app.mail import LEDGER, Mail, locked_ledger
 from app.rules import BookkeepingRules
 
 from amoxi_py import Principal
 from amoxi_py.testing import AgentRun, ScriptedModel, call, crash, run_agent
 
-ACME = Principal(id="system:nightly", tenant="acme")
-BIRCH = Principal(id="system:nightly", tenant="birch")
+ACME = Principal(id="system:nightly", channel="code", tenant="Acme Ltd")
+BIRCH = Principal(id="system:nightly", channel="code", tenant="birch")
 INVOICES = """tenant,invoice,customer,amount,due
-acme,A-1,Ann,10.00,2026-02-01
+Acme Ltd,A-1,Ann,10.00,2026-02-01
 birch,B-1,Bob,20.00,2026-02-01
-acme,A-2,Ann,30.00,2026-02-02
-acme,A-3,Ann,30.00,2026-04-01
+Acme Ltd,A-2,Ann,30.00,2026-02-02
+Acme Ltd,A-3,Ann,30.00,2026-04-01
 """
 
 
@@ -48,10 +51,28 @@ def test_a_model_that_names_another_tenants_invoice_is_told_that_there_is_none()
     assert LEDGER.read_text("utf-8") == ledger
 
 
+def send_slowly():
+    with locked_ledger() as ledger:
+        Path("begun").touch()
+        time.sleep(0.3)
+        ledger.write(json.dumps({"day": "2026-03-01", "tenant": "Acme Ltd", "invoice": "A-1", "key": "call-1"}) + "\n")
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")  # the threads of earlier tests are idle
+def test_a_reminder_goes_out_once_when_two_processes_send_it_at_the_same_time():
+    with ProcessPoolExecutor(1) as other:
+        writing = other.submit(send_slowly)
+        while not Path("begun").exists() and not writing.done():
+            time.sleep(0.001)
+        Mail().send_reminder("Acme Ltd", "A-1", key="call-1")
+        writing.result()
+    assert len(LEDGER.read_text("utf-8").splitlines()) == len(Mail().last_reminders("Acme Ltd")) == 1
+
+
 def night():
     remind()
 
 
 def test_reminders_go_out_once_wherever_the_process_is_killed():
-    report = crash.at_every_step(night, ledgers={str(LEDGER): crash.exactly(2)}, part=(1, 2))
-    assert report.kills > 5
+    report = crash.at_every_step(night, ledgers={str(LEDGER): crash.exactly(2)}, part=(1, 3))
+    assert report.kills > 3

@@ -1,15 +1,18 @@
-"""The script as a process: killed, interrupted, started again, and with a tenant whose books are wrong."""
+"""The script: killed and interrupted as a process, started again, and with a tenant whose books are wrong."""
 
+import json
+import os
 import signal
 import time
 
-from app.mail import LEDGER
+from app.mail import LEDGER, Mail
 
-TENANTS = 40
+TENANTS = 25
 
 
 def reminded() -> list[str]:
-    return sorted(line.split(" ")[2] for line in LEDGER.read_text("utf-8").splitlines()) if LEDGER.exists() else []
+    lines = LEDGER.read_text("utf-8").split("\n")[:-1] if LEDGER.exists() else []
+    return sorted(json.loads(line)["invoice"] for line in lines)
 
 
 def wait_for_the_middle(process) -> None:
@@ -17,14 +20,12 @@ def wait_for_the_middle(process) -> None:
     while len(reminded()) < 10:
         assert process.poll() is None, "it had ended before the middle"
         assert time.monotonic() < deadline, "it did not come to the middle"
-        time.sleep(0.001)
+        time.sleep(0.005)
 
 
-def test_a_script_that_is_killed_in_the_middle_is_finished_by_the_next_and_nothing_is_done_twice(
-    books, nightly, summary
-):
+def test_a_script_that_is_killed_in_the_middle_is_finished_by_the_next_and_nothing_is_done_twice(books, start, summary):
     due = books(TENANTS)
-    first = nightly("--at-once", "5")
+    first = start("--at-once", "5")
     wait_for_the_middle(first)
     first.kill()
     first.wait()
@@ -39,27 +40,41 @@ def test_a_script_that_is_killed_in_the_middle_is_finished_by_the_next_and_nothi
     assert reminded() == sorted(due)
 
 
-def test_ctrl_c_stops_the_script_in_an_orderly_way(books, nightly):
+def test_ctrl_c_stops_the_script_in_an_orderly_way(books, script, monkeypatch):
     due = books(TENANTS)
-    process = nightly("--at-once", "2")
-    wait_for_the_middle(process)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
-    assert (process.returncode, out, err) == (130, "", "stopped; start it again to do the rest\n")
+    send_reminder = Mail.send_reminder
+
+    def send_and_press_ctrl_c(mail, *reminder, **key):
+        send_reminder(mail, *reminder, **key)
+        if len(reminded()) == 10:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Mail, "send_reminder", send_and_press_ctrl_c)
+    assert script("--at-once", "2") == (130, "", "stopped; start it again to do the rest\n")
     assert len(set(reminded())) == len(reminded()) < len(due)
 
 
 def test_a_tenant_that_fails_is_named_with_its_run_and_the_others_are_done(books, summary):
-    due = books(5, broken="t3")
+    due = books(5, broken="Tenant 3")
     code, told, err = summary()
     (failed,) = [outcome for outcome in told["tenants"] if outcome["problem"]]
     assert code == 1
-    assert failed["tenant"] == "t3"
-    assert err.startswith("t3: An invoice of t3 is wrong: amount 'a lot'")
+    assert failed["tenant"] == "Tenant 3"
+    assert err.startswith("Tenant 3: An invoice of Tenant 3 is wrong: amount 'a lot'")
     assert f"(run {failed['run']})" in err
     assert reminded() == sorted(due)
 
-    due = books(5)  # somebody corrects the books, and has it run anew
+
+def test_what_was_made_anew_is_remembered_by_every_start_after_it(books, summary):
+    books(2, broken="Tenant 1")
+    assert summary()[0] == 1
+    _, told, _ = summary("--retry")  # the books are as wrong as before
+    failed = told["tenants"][1]
+    assert failed["problem"].startswith("An invoice of Tenant 1 is wrong")
+
+    due = books(2)  # somebody corrects them
+    assert summary()[0] == 1
     code, told, _ = summary("--retry")
-    assert code == 0
-    assert reminded() == sorted(due)
+    assert (code, told["tenants"][1]["reminders"], reminded()) == (0, 2, sorted(due))
+    assert told["tenants"][1]["run"] != failed["run"]
+    assert summary() == summary("--retry") == (0, told, "")  # nothing is left to make anew

@@ -3,16 +3,17 @@
     data/releases/checkout/1.4.1/     put there by the build
     data/releases/checkout/1.4.2/
     data/releases/checkout/current -> 1.4.2
-    data/releases/history.log         2026-11-29T20:00:00Z checkout 1.4.2 by=user:ann key=call_...
+    data/releases/history.log         {"at": "2026-11-29T20:00:00Z", "service": "checkout", "version": "1.4.2", ...}
 
 The line of a deploy is written before `current` is switched. So where there is no line, nothing was touched.
 """
 
 import fcntl
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
@@ -67,7 +68,7 @@ class Releases:
             if any(entry.key == key for entry in _entries(file)):
                 return False
             at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            file.write(f"{at} {service} {version} by={by} key={key}\n")
+            file.write(json.dumps(asdict(Entry(at, service, version, by, key))) + "\n")
             file.flush()
             os.fsync(file.fileno())
             self._switch(self.folder / service, version)
@@ -91,5 +92,4 @@ class Releases:
 def _entries(file: TextIO) -> Iterator[Entry]:
     file.seek(0)
     for line in file:
-        at, service, version, by, key = line.split()
-        yield Entry(at, service, version, by.removeprefix("by="), key.removeprefix("key="))
+        yield Entry(**json.loads(line))

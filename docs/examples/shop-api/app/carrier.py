@@ -1,6 +1,7 @@
 """The carrier that brings the parcels, here a file; a real one is asked over HTTP, and takes a key in the same way."""
 
 import asyncio
+import fcntl
 from pathlib import Path
 
 from amoxi_py import singleton
@@ -25,8 +26,9 @@ class Carrier:
 
 
 def _note(key: str, what: str) -> None:
-    known = LEDGER.read_text("utf-8").splitlines() if LEDGER.exists() else []
-    if not any(line.startswith(f"{key} ") for line in known):
-        LEDGER.parent.mkdir(parents=True, exist_ok=True)
-        with LEDGER.open("a", encoding="utf-8") as ledger:
+    LEDGER.parent.mkdir(parents=True, exist_ok=True)
+    with LEDGER.open("a+", encoding="utf-8") as ledger:
+        fcntl.flock(ledger, fcntl.LOCK_EX)  # given back when the file is closed, or the process ends
+        ledger.seek(0)
+        if not any(line.startswith(f"{key} ") for line in ledger):
             ledger.write(f"{key} {what}\n")

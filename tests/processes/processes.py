@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from amoxi_py.models.loopback import SWITCH
-from amoxi_py.testing.forks import Fork, Forks
+from forks import Fork, Forks
 
 _OURS = ("AI_", "AMOXI_", "SERVER_", "APP_", "LOG_", "OPENAI_", "ANTHROPIC_", "DATABASE_URL", "PORT")
 

@@ -1,6 +1,6 @@
 """The process whose forks are commands of `amoxi`: it has imported all of it once and never runs anything itself.
 
-`python -m amoxi_py.testing.fork_program FD` takes commands at a socket: each is a message of JSON (arguments, folder,
+`python fork_program.py FD` takes commands at a socket: each is a message of JSON (arguments, folder,
 environment) with four files, the standard ones and a pipe. To the pipe it writes the fork's process id, then, when that
 has ended, its exit code, minus the signal if one ended it. The forks are what `python -m amoxi_py` is, in a session of
 their own; they end as every interpreter ends, because all of this has returned before a command begins.
@@ -37,7 +37,7 @@ IMPORTED = (
     "uvicorn.protocols.http.auto",
     "uvicorn.protocols.websockets.auto",
 )
-_MOST_BYTES = 200_000
+MOST_BYTES = 200_000
 _FILES = 4
 
 
@@ -60,7 +60,8 @@ def main(door: socket.socket) -> Mapping[str, Any] | None:
             os.read(heard, 4096)
             _tell_ends(told)
         if door.fileno() in ready:
-            message, files, _, _ = socket.recv_fds(door, _MOST_BYTES, _FILES)
+            message, files, flags, _ = socket.recv_fds(door, MOST_BYTES, _FILES)
+            assert not flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC), "a command came in part"
             if not message:
                 return None
             child = os.fork()
@@ -101,7 +102,7 @@ def _become(command: Mapping[str, Any], files: list[int]) -> None:
     os.setsid()
     for number in range(3):
         os.dup2(files[number], number)
-    os.closerange(3, max(files) + 100)
+    close_files()
     if os.isatty(0):
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     _open_standard_files()
@@ -111,6 +112,11 @@ def _become(command: Mapping[str, Any], files: list[int]) -> None:
     sys.path[0] = command["folder"]
     sys.argv[1:] = command["arguments"]
     importlib.invalidate_caches()
+
+
+def close_files() -> None:
+    """Close all files but the standard ones, however high their numbers are."""
+    os.closerange(3, max(map(int, os.listdir("/proc/self/fd"))) + 1)
 
 
 def _open_standard_files() -> None:
