@@ -41,6 +41,7 @@ POSIX_ONLY = {
         "field/test_hot_reload.py",
         "field/test_max_attempts.py",
         "field/test_orderly_stop.py",
+        "field/test_owners_and_secrets.py",
         "field/test_seed_story.py",
         "field/test_two_servers.py",
         "template/test_template.py",

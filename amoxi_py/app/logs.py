@@ -1,22 +1,27 @@
-"""How a process of ours writes its log: one line an entry, on stderr, as text or as JSON."""
+"""How a process of ours writes its log: one line an entry, on stderr, as text or as JSON, and no secret in any."""
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 import traceback
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
+from amoxi_py.app.redaction import Redaction
 from amoxi_py.config.settings import Settings
 
 _CHATTY = ("uvicorn", "uvicorn.error", "watchfiles", "httpx", "httpx2", "httpcore", "httpcore2", "openai", "aiohttp")
+_SECRET_VARIABLE = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|_CALLERS_|URL$|DSN$")
 
 
 def configure_logging(settings: Settings) -> None:
     """Make the root logger write as the settings say; chatty libraries are heard only when there is trouble."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonLines() if settings.log_format == "json" else _TextLines())
+    redact = redaction_of(settings)
+    handler.setFormatter(_JsonLines(redact) if settings.log_format == "json" else _TextLines(redact))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.log.level.upper())
@@ -24,19 +29,43 @@ def configure_logging(settings: Settings) -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
+def redaction_of(settings: Settings) -> Redaction:
+    """Return what hides this process's secrets in text."""
+    return Redaction(_secrets_of(settings))
+
+
+def _secrets_of(settings: Settings) -> Iterator[str]:
+    """Give what an operator has set that is secret, or by its name looks so."""
+    yield from settings.provider.values()
+    for secret in (settings.server.secret, settings.ai.store.listen_url):
+        if secret is not None:
+            yield secret.get_secret_value()
+    for name, found in settings.others.variables.items():
+        if _SECRET_VARIABLE.search(name):
+            yield from str(found.value).split(",")
+
+
 class _TextLines(logging.Formatter):
-    def __init__(self) -> None:
+    def __init__(self, redact: Redaction) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
+        self._redact = redact
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._redact(super().format(record))
 
 
 class _JsonLines(logging.Formatter):
+    def __init__(self, redact: Redaction) -> None:
+        super().__init__()
+        self._redact = redact
+
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": self._redact(record.getMessage()),
         }
         if record.exc_info and record.exc_info[0] is not None:
-            entry["error"] = "".join(traceback.format_exception(*record.exc_info))
+            entry["error"] = self._redact("".join(traceback.format_exception(*record.exc_info)))
         return json.dumps(entry, ensure_ascii=False, default=str)

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -184,21 +185,25 @@ def _make_runtime(verbose: bool) -> Runtime:
 
 def _configure_logging(settings: Settings, verbose: bool) -> None:
     """Keep the log out of the conversation, but for errors, one line each."""
-    from amoxi_py.app.logs import configure_logging
+    from amoxi_py.app.logs import configure_logging, redaction_of
 
     configure_logging(settings)
     if not verbose:
         logging.getLogger().setLevel(logging.ERROR)
         for handler in logging.getLogger().handlers:
-            handler.setFormatter(_OneLine())
+            handler.setFormatter(_OneLine(redaction_of(settings)))
 
 
 class _OneLine(logging.Formatter):
+    def __init__(self, redact: Callable[[str], str]) -> None:
+        super().__init__()
+        self._redact = redact
+
     def format(self, record: logging.LogRecord) -> str:
         error = record.exc_info[1] if record.exc_info else None
         why = f": {type(error).__name__}: {error}" if error is not None else ""
         what = record.getMessage().partition("\n")[0]
-        return one_line(f"amoxi: {what}{why} (--verbose shows more)")
+        return one_line(self._redact(f"amoxi: {what}{why} (--verbose shows more)"))
 
 
 def _choose(engine: Engine, wanted: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Principals of two tenants try each other's things wherever a route takes anything; the routes are OpenAPI's."""
+"""O27: principals of two tenants try each other's things wherever a route takes anything; the routes are OpenAPI's."""
 
 from __future__ import annotations
 

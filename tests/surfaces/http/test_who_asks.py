@@ -15,6 +15,7 @@ PATH = "/agents/support-agent/runs"
 GOOD = "acme-token-0123456789"
 
 
+# X14
 @pytest.mark.parametrize(
     "header",
     [
@@ -37,6 +38,7 @@ def test_a_token_that_nobody_knows_is_401_also_where_visitors_are_welcome(
     assert client.get("/agents").status_code == 200
 
 
+# X14
 def test_a_token_of_a_megabyte_is_401_and_harms_nobody(shared_house: Any) -> None:
     client = shared_house.visitor()
     assert client.get("/agents", headers={"authorization": "Bearer " + "x" * (1 << 20)}).status_code == 401

@@ -1,0 +1,35 @@
+"""Secrets in text that others wrote: hidden where they are known, and where they look like what they are."""
+
+from __future__ import annotations
+
+import pytest
+
+from amoxi_py.app.redaction import Redaction
+
+KNOWN = "sk-of-the-operator"
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        (f"cannot call with {KNOWN!r}", "cannot call with '***'"),
+        ("postgresql://shop:hunter2secret@db.internal:5432/shop", "postgresql://shop:***@db.internal:5432/shop"),
+        ("redis://:hunter2secret@cache", "redis://:***@cache"),
+        ("host=db user=shop password=hunter2 dbname=x", "host=db user=shop password=*** dbname=x"),
+        ("{'password': 'hunter2', 'user': 'shop'}", "{'password': '***', 'user': 'shop'}"),
+        ('"api_key": "hunter2secret"', '"api_key": "***"'),
+        ("Authorization: Bearer abcdef123456.x-y_z", "Authorization: Bearer ***"),
+        ("https://shop.example/a:b@c and mail to ann@shop.example", None),
+        ("the token was refused, the password is wrong", None),
+        ("tokens: 512, secretary: Ann", None),
+    ],
+)
+def test_a_secret_is_hidden_and_all_else_stays(text: str, left: str | None) -> None:
+    assert Redaction([KNOWN])(text) == (text if left is None else left)
+
+
+def test_of_an_address_only_the_password_is_a_secret() -> None:
+    redact = Redaction(["postgresql://shop:p%40ss-word-1@db.internal/shop", "short"])
+    assert redact("p@ss-word-1 and p%40ss-word-1 of shop at db.internal, short") == (
+        "*** and *** of shop at db.internal, short"
+    )
