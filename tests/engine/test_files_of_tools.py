@@ -166,7 +166,7 @@ def test_what_tools_save_is_shown_with_the_answer_and_a_second_try_saves_nothing
 
     async def story(engine: Any) -> Any:
         run = (await engine.submit("analyst", "go", principal=ANN)).run
-        await engine.wait(run.id, ANN, timeout=10)
+        await engine.wait(run.id, ANN, timeout=60)
         messages = (await engine.read_conversation(run.conversation_id, ANN)).messages.items
         contents = {}
         for file_id in messages[-1].files:
