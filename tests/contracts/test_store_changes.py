@@ -199,6 +199,18 @@ async def test_a_reply_and_a_discard_drop_the_deltas_of_their_run_only(world: An
     assert [(one.partial, one.model_failures) for one in rows] == [(None, 1), ("msg_x", 0)]
 
 
+async def test_a_reply_drops_deltas_of_the_same_commit_also_after_another_run_began_to_wait_in_it(world: Any) -> None:
+    worker = await world.worker()
+    lease, other = [await world.start(worker) for _ in range(2)]
+    asked = world.call(other, 1, approval=world.approval())
+    await world.store.write(world.reply(other, 1, asked))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(world.write, world.delta(lease, "msg_1", 0, "Do"))
+        tasks.start_soon(world.store.pause, world.change(other), None, ("approval",))
+        tasks.start_soon(world.write, world.finish(lease, 1))
+    assert EventType.MESSAGE_DELTA not in [event.type for event in await world.log(lease)]
+
+
 async def test_usage_and_failures_stay_when_a_change_does_not_speak_of_them(world: Any) -> None:
     lease = await world.start(await world.worker())
     usage = Usage(requests=1, input_tokens=7, output_tokens=9)

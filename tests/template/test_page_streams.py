@@ -95,7 +95,9 @@ def test_a_line_that_breaks_again_and_again_shows_each_word_once_and_asks_for_no
     samples: list[str] = []
     for number in (10, 40, 80, 120):
         watch_answer(chat, samples, lambda number=number: f"word-{number} " in samples[-1] if samples else False)
+        before = len(asked)
         line.cut()
+        watch_answer(chat, samples, lambda before=before: len(asked) > before)
     watch_answer(chat, samples, lambda: "word-199" in samples[-1])
     expect(chat.status).to_have_text("")
     whole = "🎒 " + "".join(WORDS[:200])

@@ -31,6 +31,7 @@ class Batch:
         now: The time in milliseconds since 1970, the same for all of the batch.
         lease: The time for leases.
         told: The events so far, for the listener, once the transaction is durable.
+        streamed: Runs of which pieces of a reply were logged in it: nobody may look for these in the rows alone.
     """
 
     def __init__(self, tx: Transaction, now: int, lease: LeaseTime) -> None:
@@ -38,6 +39,7 @@ class Batch:
         self.now = now
         self.lease = lease
         self.told: list[Event] = []
+        self.streamed: set[int] = set()
         self._last_seqs: dict[int, int] = {}
         self._logged: set[int] = set()
         self._messages: list[tuple[Any, ...]] = []
@@ -73,6 +75,8 @@ class Batch:
         self._last_seqs[conversation] = seq
         self._logged.add(conversation)
         self._events.append((conversation, seq, run, int(type), turn, n, data))
+        if type is EventType.MESSAGE_DELTA:
+            self.streamed.add(run)
         self.told.append(
             Event(
                 conversation=conversation,

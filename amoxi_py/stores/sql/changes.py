@@ -141,7 +141,7 @@ def _load_states(batch: Batch, changes: Sequence[Change]) -> dict[int, _State]:
         "runs_to_change", rows=json_rows(runs)
     ):
         batch.knows_last_seq(runs[run], last_seq)
-        states[run] = _State(status, worker, fence, number, bool(has_deltas))
+        states[run] = _State(status, worker, fence, number, bool(has_deltas) or run in batch.streamed)
     expired = [(change.lease.run, turn, n) for change in changes for turn, n in change.expired]
     if expired:
         for run, turn, n in batch.tx.rows("calls_decided_by_people", rows=json_rows(expired)):
