@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -41,6 +42,7 @@ class StoreHistory(stateful.RuleBasedStateMachine):
         self.workers = [self.run(self.world.worker(LEASE_S)) for _ in range(2)]
         self.dead: set[int] = set()
         self.runs: dict[str, dict[str, Any]] = {}
+        self.ages = itertools.count()  # never the same twice, also when runs are erased
         self.conversations: dict[str, dict[str, Any]] = {}
 
     def run(self, verb: Any) -> Any:
@@ -91,7 +93,7 @@ class StoreHistory(stateful.RuleBasedStateMachine):
         claimed = claim_by is not None and not busy and held <= self.now and claim_by.key not in self.dead
         run = self.runs[submission.run_id] = {
             "id": submission.run_id,
-            "order": len(self.runs),
+            "order": next(self.ages),
             "conversation": conversation,
             "status": RunStatus.QUEUED,
             "wake": None if busy or claimed else max(self.now, held),

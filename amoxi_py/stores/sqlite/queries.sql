@@ -71,7 +71,12 @@ WHERE (r.status = 'running' AND r.worker IN (SELECT value FROM json_each(:dead))
 ORDER BY r.key LIMIT :limit
 
 -- name: runs_of_claim
-SELECT key FROM run WHERE worker = :worker AND status = 'running' AND claim = :number ORDER BY key
+-- In the order in which they were claimed, which is that of the events that told of it.
+SELECT r.key FROM run AS r WHERE r.worker = :worker AND r.status = 'running' AND r.claim = :number
+ORDER BY (
+    SELECT max(e.key) FROM event AS e
+    WHERE e.conversation = r.conversation AND e.run = r.key AND e.type IN (2, 3)
+)
 
 -- name: claim_runs
 UPDATE run
