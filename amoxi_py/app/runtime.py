@@ -85,6 +85,7 @@ class Runtime:
         self._engine_settings = engine_settings if worker is None else replace(engine_settings, worker=worker)
         self._life = self._new_life()
         self._own = load_own_sections(settings, declarations.settings, self._given.instances.keys())
+        self._early: Mapping[type[Any], Any] = {**self._own.models, **self._given.instances}  # there before the start
         self._started = False
         self.stopped = False
         self.runs = Runs(self, settings.app_name)
@@ -110,16 +111,15 @@ class Runtime:
         Raises:
             LookupError: nothing of it is made, or not yet, or no more.
         """
-        early: Mapping[type[Any], Any] = {**self._own.models, **self._given.instances}
-        if kind not in early and self.stopped:
+        if kind not in self._early and self.stopped:
             raise LookupError(f"{kind.__qualname__!r} was closed when the process stopped")
-        found: T = early[kind] if kind in early else self.instances.get(kind)
+        found: T = self._early[kind] if kind in self._early else self.instances.get(kind)
         return found
 
     def configure(self, app: Any) -> None:
         """Call the app's `@configure` functions with its web application; the settings exist before the start."""
         for function in self.declarations.configure:
-            function.call(app, {**self._own.models, **self._given.instances})
+            function.call(app, self._early)
 
     def refuse_if_started(self) -> None:
         """Raise `RuntimeError` between a start and the end of the stop that follows it."""
@@ -146,7 +146,7 @@ class Runtime:
             life.instances.opened = await life.entered.enter_async_context(
                 open_instances(
                     self.declarations.singletons,
-                    {Runs: self.runs, **self._own.models, **self._given.instances},
+                    {Runs: self.runs, **self._early},
                     self.declarations.providers,
                 )
             )

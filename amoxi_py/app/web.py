@@ -20,7 +20,7 @@ from amoxi_py.app.runtime import Runtime
 from amoxi_py.app.stopping import StopSignals
 from amoxi_py.config.load import load_settings
 from amoxi_py.config.settings import Settings
-from amoxi_py.declare.authenticate import sign_in_of
+from amoxi_py.declare.authenticate import ask_sign_in
 from amoxi_py.domain.principal import Principal
 from amoxi_py.surfaces.http.app import build_http
 from amoxi_py.surfaces.http.door import Door
@@ -188,7 +188,7 @@ def _sign_in(runtime: Runtime) -> Authenticate | None:
         return None
 
     async def sign_in(request: Request) -> Principal | None:
-        return await sign_in_of(function, runtime.instances, run_in_threadpool)(request)  # the instances of this life
+        return await ask_sign_in(function, runtime.instances, run_in_threadpool, request)  # of this life
 
     return sign_in
 

@@ -103,9 +103,10 @@ def examine_own_sections(
     models: dict[type[Any], Any] = {}
     secrets: list[str] = []
     for cls, own in keys.items():
-        secrets += [text for key in own if key.secret and key.key in found for text in _texts(found[key.key].value)]
+        of_class = _secrets_in(own, found)
+        secrets += of_class
         if cls not in replaced:
-            model = _Reading(cls, own, found).read(problems)
+            model = _Reading(cls, own, found, of_class).read(problems)
             if model is not None:
                 models[cls] = model
     values = [value for cls, own in keys.items() if cls in models for value in _values(models[cls], own, found)]
@@ -241,13 +242,13 @@ def _from_text(kind: Any, text: str) -> Any:
 class _Reading:
     """One model, made of what was found; what does not fit is noted by key."""
 
-    def __init__(self, cls: type[BaseModel], keys: Iterable[OwnKey], found: Mapping[str, Found]) -> None:
+    def __init__(
+        self, cls: type[BaseModel], keys: Iterable[OwnKey], found: Mapping[str, Found], secrets: Iterable[str]
+    ) -> None:
         self._cls = cls
         self._keys = {key.inputs: key for key in keys}
         self._found = found
-        self._secrets = [
-            text for key in keys if key.secret and key.key in found for text in _texts(found[key.key].value)
-        ]
+        self._secrets = secrets
 
     def read(self, problems: list[str]) -> BaseModel | None:
         try:
@@ -288,6 +289,11 @@ class _Reading:
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return text
+
+
+def _secrets_in(keys: Iterable[OwnKey], found: Mapping[str, Found]) -> list[str]:
+    """Return the texts that were found for keys whose values are never shown."""
+    return [text for key in keys if key.secret and key.key in found for text in _texts(found[key.key].value)]
 
 
 def _texts(value: Any) -> list[str]:

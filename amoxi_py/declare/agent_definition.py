@@ -141,7 +141,7 @@ def _instructions(
             mistakes.add(where, "it has no instructions; write a docstring, or a method `instructions(self, ctx)`")
         return docstring
     callee = callee_in_class(cls, "instructions")
-    parameters = list(inspect.signature(callee.function).parameters.values())[1 if callee.owner else 0 :]
+    parameters = callee.parameters()
     injected = injected_parameters(callee.function, parameters, names)
     wishes.add(f"{where}: its `instructions`", injected)
     parameters = [p for p in parameters if p.name not in {one.name for one in injected}]

@@ -66,7 +66,7 @@ def read_asked_function(
         mistakes: Where mistakes are noted.
     """
     try:
-        declared = list(inspect.signature(callee.function).parameters.values())[1 if callee.owner else 0 :]
+        declared = callee.parameters()
     except (ValueError, TypeError, NameError) as error:
         mistakes.add(where, f"the signature of {what} cannot be read: {error}")
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,7 +16,6 @@ from amoxi_py.domain.placing import signed_in
 from amoxi_py.domain.principal import Principal
 
 F = TypeVar("F", bound=Callable[..., Any])
-SignIn = Callable[[Any], Awaitable[Principal | None]]
 
 _FORM = "(request) -> Principal | None"
 
@@ -45,11 +44,9 @@ def read_authenticate(callee: Callee, mark: AuthenticateMark, where: str, mistak
     return read_asked_function(callee, _FORM, 1, "@authenticate", mark.names, where, mistakes)
 
 
-def sign_in_of(function: AskedFunction, instances: Instances, run_in_thread: RunInThread) -> SignIn:
-    """Return the sign-in as a surface asks it; what it returns can be stored, or it raises `InvalidRequest`."""
-
-    async def sign_in(request: Any) -> Principal | None:
-        found = await function.ask(instances, run_in_thread, request)
-        return None if found is None else signed_in(found)
-
-    return sign_in
+async def ask_sign_in(
+    function: AskedFunction, instances: Instances, run_in_thread: RunInThread, request: Any
+) -> Principal | None:
+    """Return who the app's sign-in says that asks; what it answers can be stored, or `InvalidRequest` is raised."""
+    found = await function.ask(instances, run_in_thread, request)
+    return None if found is None else signed_in(found)

@@ -40,6 +40,10 @@ class Callee:
         named = innermost(self.function)
         return self.attribute or str(getattr(named, "__name__", type(named).__name__))
 
+    def parameters(self) -> list[inspect.Parameter]:
+        """Return what it takes when it is called, without the instance; raises what `inspect.signature` raises."""
+        return list(inspect.signature(self.function).parameters.values())[1 if self.owner else 0 :]
+
     def bind(self, instances: Instances) -> Callable[..., Any]:
         """Return what can be called without an instance."""
         if self.owner is None:

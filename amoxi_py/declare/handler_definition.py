@@ -84,7 +84,7 @@ def _parameters(
 ) -> tuple[str | None, tuple[Ingredient, ...]]:
     """Return the name of the parameter that takes the event, and the others."""
     try:
-        declared = list(inspect.signature(callee.function).parameters.values())[1 if callee.owner else 0 :]
+        declared = callee.parameters()
     except (ValueError, TypeError, NameError) as error:
         mistakes.add(where, f"its signature cannot be read: {error}")
         return None, ()

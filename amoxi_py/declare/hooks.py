@@ -34,7 +34,7 @@ def read_hook(
     if callee is None:
         return None
     try:
-        declared = list(inspect.signature(callee.function).parameters.values())[1 if callee.owner else 0 :]
+        declared = callee.parameters()
     except (ValueError, TypeError, NameError) as error:
         mistakes.add(where, f"the signature of its `{option}` cannot be read: {error}")
         return None

@@ -30,7 +30,7 @@ from amoxi_py.domain.file import File
 from amoxi_py.domain.principal import Principal
 from amoxi_py.engine.files import PIECE, CallFiles, FileHost, PrincipalsFile, check_name, parts_of
 from amoxi_py.engine.steps import StepHost, Steps
-from amoxi_py.engine.threads import ThreadPool, as_job
+from amoxi_py.engine.threads import ThreadPool, all_done, as_job
 from amoxi_py.errors import InvalidRequest, LeaseLost, NotFound, ToolError
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ class AgentContext(RunContext):
 
     async def threads_end(self) -> None:
         """Return when no function goes on in a thread after the waiting for it was cancelled."""
-        await _all_done(self._stopped)
+        await all_done(self._stopped)
 
     def run_for_call(self, function: Callable[[], T], stopped: set[asyncio.Future[Any]]) -> Awaitable[T]:
         """Do the same for a tool; what goes on after it was told to stop is in `stopped` as well."""
@@ -139,7 +139,7 @@ class CallToolContext(ToolContext):
 
     async def threads_end(self) -> None:
         """Return when no code of the tool goes on in a thread after it was told to stop."""
-        await _all_done(self.stopped)
+        await all_done(self.stopped)
 
     async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return await self.run_step(name, fn, functools.partial(fn, *args, **kwargs), self)
@@ -336,8 +336,3 @@ class _ToolThread:
     def end(self, _step: object) -> None:
         """Let the tool's thread go on."""
         self._jobs.put(None)
-
-
-async def _all_done(running: set[asyncio.Future[Any]]) -> None:
-    while running:
-        await asyncio.wait(tuple(running))

@@ -83,6 +83,7 @@ class Engine:
         at_once = self.settings.models_at_once
         parts = Parts(
             store=self._store,
+            files=self.files,
             hub=self._hub,
             catalog=self.catalog,
             instances=self._instances,

@@ -62,6 +62,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     """What executing needs of the process: made once, given to every run."""
 
     store: Store
+    files: Files
     hub: Hub
     catalog: Catalog
     instances: Instances
@@ -109,7 +110,6 @@ class RunExecution:
         self._model_failures = rows.model_failures
         self._crashes = rows.crashes
         self._journal = Journal(parts.store, rows.lease)
-        self._files = Files(store=parts.store, max_size=parts.settings.max_file)
         self._saved: list[str] | None = [] if rows.attempt == 1 and len(rows.messages) == 1 else None
         self._batch: CallBatch | None = None
         self._fresh: frozenset[tuple[int, int]] = frozenset()
@@ -242,7 +242,7 @@ class RunExecution:
             max_result=settings.max_result,
             now=clock.now,
             expire_after=settings.approvals_expire_after,
-            files=self._files,
+            files=self._parts.files,
             values={},
         )
         host = CallHost(
@@ -252,7 +252,7 @@ class RunExecution:
             keeper=self._keeper,
             max_result=settings.max_result,
             lingering=self.lingering,
-            files=self._files,
+            files=self._parts.files,
             saved=self._note_saved,
         )
         calls = BatchHost(

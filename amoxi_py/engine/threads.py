@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
@@ -124,3 +124,9 @@ def _deliver(future: asyncio.Future[T], outcome: T, failure: BaseException | Non
         future.set_exception(RuntimeError(f"the function raised {type(failure).__name__}"))
     else:
         future.set_exception(failure)
+
+
+async def all_done(running: Set[asyncio.Future[Any]]) -> None:
+    """Return when a set that its members leave when they are done is empty; more may come meanwhile."""
+    while running:
+        await asyncio.wait(tuple(running))

@@ -12,6 +12,7 @@ from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import RunRows
 from amoxi_py.engine.execution import Parts, RunExecution
 from amoxi_py.engine.lease import LeaseKeeper
+from amoxi_py.engine.threads import all_done
 from amoxi_py.errors import LeaseLost, StoreUnavailable
 from amoxi_py.ports.store import WorkerKey
 
@@ -270,25 +271,19 @@ class Worker:
             release = task.get_loop().create_task(self._release(execution, crashed=crashed))
             _keep(self._releases, release, execution)
         elif execution.lingering:
-            _keep(self._outlasting, task.get_loop().create_task(_end_of_code(execution)), execution)
+            _keep(self._outlasting, task.get_loop().create_task(all_done(execution.lingering)), execution)
 
     async def _release(self, execution: RunExecution, *, crashed: bool) -> None:
         """Give a run away once none of its code runs here: before that, somebody else must not begin.
 
         One that an error of the server stopped counts as crashed, so that it cannot go round for ever.
         """
-        await _end_of_code(execution)
+        await all_done(execution.lingering)
         try:
             await self._parts.store.release(execution.lease, crashed=crashed)
         except StoreUnavailable as error:
             log.warning("run %s could not be handed over: %s", execution.lease.run_id, error)
         self._due.set()
-
-
-async def _end_of_code(execution: RunExecution) -> None:
-    """Return when no code of a run that was told to stop goes on."""
-    while execution.lingering:
-        await asyncio.wait(tuple(execution.lingering))
 
 
 def _keep(ending: dict[asyncio.Task[None], RunExecution], task: asyncio.Task[None], execution: RunExecution) -> None:

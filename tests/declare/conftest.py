@@ -14,7 +14,9 @@ from amoxi_py.declare.context import RunContext, SyncToolContext, ToolContext
 from amoxi_py.declare.declarations import build_declarations
 from amoxi_py.declare.definitions import Instances, ToolDefinition
 from amoxi_py.declare.injection import OpenInstances
+from amoxi_py.declare.scan import scan_package
 from amoxi_py.domain.principal import Principal
+from amoxi_py.errors import DeclarationError
 
 
 class _InThread:
@@ -94,6 +96,23 @@ def call(context_for: Callable[[ToolDefinition], Any]) -> Callable[..., Any]:
         return asyncio.run(main())
 
     return call
+
+
+@pytest.fixture
+def told_alone(package: Callable[..., str]) -> Callable[[str, list[str]], None]:
+    """Check that what a module declares stops the start with one sentence, which names it and has these parts."""
+
+    def check(text: str, parts: list[str]) -> None:
+        name = package(mistaken=text)
+        with pytest.raises(DeclarationError) as caught:
+            scan_package(name)
+        [sentence] = caught.value.problems
+        assert sentence.startswith(f"{name}.mistaken"), sentence
+        for part in parts:
+            assert part in sentence, sentence
+        assert "Traceback" not in str(caught.value)
+
+    return check
 
 
 @pytest.fixture
