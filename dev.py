@@ -8,12 +8,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+SYSTEM_FOLDERS = os.pathsep.join(("/usr/sbin", "/usr/local/sbin", os.environ.get("PATH", os.defpath)))
 HAS_OWN_BROWSER = """
 import os, sys
 from playwright.sync_api import sync_playwright
@@ -35,7 +37,7 @@ def main(arguments: list[str]) -> int:
         return run("-m", "amoxi_py", "dev")
     if arguments[:1] == ["test"]:
         install("[dev]")
-        find_browser()
+        find_programs()
         return test(arguments[1:])
     print(USAGE, file=sys.stderr)
     return 2
@@ -74,22 +76,48 @@ def make_venv() -> None:
     venv.create(VENV, with_pip=True, clear=VENV.exists(), symlinks=os.name != "nt")
 
 
-def find_browser() -> None:
-    """Make sure that there is a browser for the tests of the pages, or say in one line how to get one."""
-    if any(map(shutil.which, BROWSERS)) or call("-c", HAS_OWN_BROWSER) == 0:
-        return
-    if hasattr(os, "geteuid") and os.geteuid() == 0 and shutil.which("apt-get"):
-        print("installing Debian's chromium, which the tests of the pages need: apt-get install chromium", flush=True)
+def has_browser() -> bool:
+    """Whether there is a browser, the system's or Playwright's own."""
+    return any(map(shutil.which, BROWSERS)) or call("-c", HAS_OWN_BROWSER) == 0
+
+
+def has_pooler() -> bool:
+    """Whether there is a PgBouncer, which Debian puts where only root looks."""
+    return shutil.which("pgbouncer", path=SYSTEM_FOLDERS) is not None
+
+
+def has_wrong_clock() -> bool:
+    """Whether there is a libfaketime."""
+    return any(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+
+
+def has_debian_postgres() -> bool:
+    """Whether there is a PostgreSQL without pgvector, beside the one that comes with the installation."""
+    return any(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+
+
+PROGRAMS: tuple[tuple[str, Callable[[], bool], str], ...] = (
+    ("chromium", has_browser, "of the pages"),
+    ("pgbouncer", has_pooler, "of PostgreSQL behind a pooler"),
+    ("libfaketime", has_wrong_clock, "of servers whose clocks are wrong"),
+    ("postgresql", has_debian_postgres, "of PostgreSQL without pgvector"),
+)
+
+
+def find_programs() -> None:
+    """Make sure that what the tests need beside Python is there, or say in a line for each how to get it."""
+    missing = [program for program in PROGRAMS if not program[1]()]
+    if missing and hasattr(os, "geteuid") and os.geteuid() == 0 and shutil.which("apt-get"):
+        packages = [package for package, _, _ in missing]
+        print(f"installing what the tests need: apt-get install {' '.join(packages)}", flush=True)
         quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        for command in (["update", "-qq"], ["install", "-qq", "-y", "--no-install-recommends", "chromium"]):
+        one_by_one = [["install", "-qq", "-y", "--no-install-recommends", package] for package in packages]
+        for command in (["update", "-qq"], *one_by_one):  # a system without one of them still gets the others
             subprocess.run(["apt-get", *command], env=quiet, stdin=subprocess.DEVNULL, check=False)
-        if shutil.which("chromium"):
-            return
-    print(
-        "no browser found, so the tests of the pages will fail: install Chromium, or run "
-        f"{PYTHON.relative_to(ROOT)} -m playwright install chromium",
-        file=sys.stderr,
-    )
+        missing = [program for program in missing if not program[1]()]
+    for package, _, tests in missing:
+        more = f", or run {PYTHON.relative_to(ROOT)} -m playwright install chromium" if package == "chromium" else ""
+        print(f"no {package} found, so the tests {tests} will fail: apt install {package}{more}", file=sys.stderr)
 
 
 def test(pytest_arguments: list[str]) -> int:

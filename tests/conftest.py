@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from forks import Forks
+from postgres_server import GivenServer, shared_postgres
 from processes import ServerProcess, clean_environment, free_port
 
 AppFolder = Callable[..., Path]
@@ -37,25 +39,42 @@ POSIX_ONLY = {
         "docs/test_examples.py",
         "docs/test_pages.py",
         "field/test_bad_tools.py",
+        "field/test_database_connections.py",
         "field/test_event_handlers.py",
         "field/test_hot_reload.py",
         "field/test_max_attempts.py",
         "field/test_orderly_stop.py",
         "field/test_owners_and_secrets.py",
         "field/test_seed_story.py",
+        "field/test_servers_recovery.py",
         "field/test_two_servers.py",
         "template/test_template.py",
         "testing/test_strict_model_server.py",
     ),
 }
-LINUX_ONLY = {"forks that lack nothing": ("testing/test_forks.py",)}
+LINUX_ONLY = {
+    "forks that lack nothing": ("testing/test_forks.py",),
+    "/proc, and Debian's packages": ("databases/test_own_servers.py",),
+}
 LEFT_OUT = (POSIX_ONLY if sys.platform == "win32" else {}) | (LINUX_ONLY if sys.platform != "linux" else {})
 collect_ignore = [name for names in LEFT_OUT.values() for name in names]
+
+
+def pytest_collection_modifyitems(items: list[Any]) -> None:
+    if sys.platform == "win32":
+        items[:] = [item for item in items if not _needs_postgres(item)]
+
+
+def _needs_postgres(item: Any) -> bool:
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return "postgres" in (*getattr(item, "fixturenames", ()), *parameters)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     for what, names in LEFT_OUT.items():
         terminalreporter.write_line(f"left out, because this system has no {what}: {', '.join(names)}")
+    if sys.platform == "win32":
+        terminalreporter.write_line("left out, because no PostgreSQL is started on this system: all tests that use one")
 
 
 MINIMAL_APP = {
@@ -115,6 +134,22 @@ def forks() -> Iterator[Forks | None]:
     forks = Forks(clean_environment())
     yield forks
     forks.close()
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GivenServer]:
+    """The PostgreSQL of this test run, one for all its processes; for one to restart there is `own_postgres`."""
+    folder = tmp_path_factory.getbasetemp()
+    with shared_postgres(folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres: GivenServer) -> Iterator[str]:
+    """The address of an empty database for this test alone."""
+    url = postgres.fresh_database()
+    yield url
+    postgres.drop_database(url)
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
-import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -12,7 +12,7 @@ from typing import Any
 from amoxi_py.app.declarations import read_declarations, require_package
 from amoxi_py.app.models import AgentModels
 from amoxi_py.app.runtime import engine_settings_of
-from amoxi_py.app.store import make_store
+from amoxi_py.app.store import has_store, make_store, place_of_store
 from amoxi_py.config.load import load_settings
 from amoxi_py.config.settings import DEV, Settings
 from amoxi_py.declare.definitions import Catalog
@@ -20,7 +20,6 @@ from amoxi_py.domain.principal import Principal
 from amoxi_py.engine.engine import Engine
 from amoxi_py.engine.operator import Operator
 from amoxi_py.errors import CommandRefused, ConfigError
-from amoxi_py.stores.sqlite.migrate import DATABASE
 
 
 def person_at_the_shell() -> Principal:
@@ -44,11 +43,11 @@ async def open_operator(*, declarations: bool, profile: str | None = None) -> As
     Raises:
         DeclarationError: the folder has no app, or one that cannot work.
         CommandRefused: there is no store yet.
-        StoreDamaged: the store cannot be used.
+        StoreDamaged, StoreUnavailable: the store cannot be used.
     """
     settings = load_settings(profile=profile)
     require_package(settings)
-    if not _has_store(settings):
+    if not await asyncio.to_thread(has_store, settings):
         raise CommandRefused(f"there is no store yet: {_named(settings)}; the first start of a server makes it")
     catalog = read_declarations(settings).catalog if declarations else Catalog(agents={}, tools={})
     store = make_store(settings)
@@ -74,29 +73,20 @@ def which_store(profile: str | None) -> str:
 def is_opened_without_profile(settings: Settings) -> bool:
     """Whether an operator who names no profile opens the store of these settings."""
     try:
-        return load_settings().store_folder == settings.store_folder
+        other = load_settings()
+        return (other.ai.store.type, place_of_store(other)) == (settings.ai.store.type, place_of_store(settings))
     except ConfigError:
         return False
 
 
 def _named(settings: Settings) -> str:
-    place = f"{str(settings.store_folder)!r} is the store of the profile {settings.profile!r}"
+    place = place_of_store(settings)
+    if settings.ai.store.type == "file":
+        place = repr(place)
+    place += f" is the store of the profile {settings.profile!r}"
     if settings.profile != DEV and (settings.folder / ".env").is_file():
         return f"{place}, in which .env is not read (--profile {DEV}: that of amoxi dev)"
     return place
-
-
-def _has_store(settings: Settings) -> bool:
-    """Whether there is anything of a store; what this user may not look at is there, and opening it says the rest."""
-    for name in (DATABASE, f"{DATABASE}-wal"):
-        try:
-            os.stat(settings.store_folder / name)
-        except FileNotFoundError:
-            continue
-        except OSError:
-            return True
-        return True
-    return False
 
 
 class _NoInstances:

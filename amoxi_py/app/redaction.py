@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 _SHORTEST = 8
 _HIDDEN = "***"
@@ -13,6 +13,12 @@ _NAMED = re.compile(
     r"((?:password|passwd|passphrase|pwd|secret|api[-_]?key|(?:access|refresh|auth|bearer)[-_]?token)['\"]?\s*[=:]\s*['\"]?)"
     r"[^\s'\",;&)}\]]+",
     re.IGNORECASE,
+)
+_PASSWORDS = (
+    re.compile(r"://[^\s:@/]*:([^\s@/]+)@"),
+    re.compile(r"://[^\s:@/]*:(\S+)@"),
+    re.compile(r"[?&](?:ssl)?password=([^\s&]+)"),
+    re.compile(r"\b(?:ssl)?password\s*=\s*('(?:\\.|[^'\\])+'|(?:\\.|[^\s'\\])+)"),
 )
 _BEARER = re.compile(r"(\b(?:bearer|basic)\s+)[\w.~+/=-]{8,}", re.IGNORECASE)
 
@@ -38,12 +44,18 @@ class Redaction:
         return _BEARER.sub(rf"\1{_HIDDEN}", text)
 
 
-def _parts(secret: str) -> list[str]:
+def passwords_in(text: str) -> set[str]:
+    """Return the passwords of an address: of a URL as they stand in it and decoded, of a conninfo also unquoted.
+
+    Where characters are not encoded as they must be, each reading counts. A password that is a word of the rest of the
+    address, such as the user's name, is no secret, and would hide that word everywhere.
+    """
+    found = {match[1] for pattern in _PASSWORDS for match in pattern.finditer(text)}
+    found |= {unquote(one) for one in found} | {re.sub(r"\\(.)", r"\1", one.strip("'")) for one in found}
+    return {one for one in found if one and one not in text.replace(one, "", 1)}
+
+
+def _parts(secret: str) -> set[str]:
     secret = secret.strip()
-    if "://" not in secret:
-        return [secret]
-    try:
-        password = urlsplit(secret).password or ""
-    except ValueError:
-        return [secret]
-    return [password, unquote(password)]
+    passwords = passwords_in(secret)
+    return passwords if "://" in secret else {secret, *passwords}

@@ -13,7 +13,7 @@ from amoxi_py.app.declarations import read_declarations
 from amoxi_py.app.models import AgentModels, find_models
 from amoxi_py.app.process import tune_process
 from amoxi_py.app.runs import Runs
-from amoxi_py.app.store import make_store
+from amoxi_py.app.store import make_store, place_of_store
 from amoxi_py.config.load import load_settings
 from amoxi_py.config.own_sections import load_own_sections
 from amoxi_py.config.settings import Settings
@@ -214,7 +214,7 @@ class Runtime:
             log.warning("%s", warning)
         log.info("app %s, profile %s", settings.app_name, settings.profile)
         log.info("agents: %s", ", ".join(sorted(engine.catalog.agents)) or "none")
-        log.info("store: %s", settings.store_folder)
+        log.info("store: %s", place_of_store(settings))
         log.info("models: %s", ", ".join(self._life.models.names) or "none")
         if not engine.settings.worker:
             log.info("this process executes no runs ('ai.runs.worker' is false)")

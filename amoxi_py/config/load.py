@@ -11,9 +11,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from amoxi_py.config.callers import Caller, is_caller_variable, read_callers
+from amoxi_py.config.database import database_problems
 from amoxi_py.config.found import Found, Others
 from amoxi_py.config.sections import Sections, known_keys, value_of, variable_of
-from amoxi_py.config.settings import PRODUCTION, Settings
+from amoxi_py.config.settings import DATABASE_URL, DEV, PRODUCTION, Settings
 from amoxi_py.config.sources import (
     FILE,
     is_of_others,
@@ -26,15 +27,12 @@ from amoxi_py.errors import ConfigError
 
 SETTINGS_FILE = "application.json"
 PROFILE_VARIABLE = "AMOXI_PROFILE"
-PROVIDER_VARIABLES = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL", "DATABASE_URL")
+PROVIDER_VARIABLES = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL", DATABASE_URL)
 
 GIVEN = "the command"
 
 _PROFILE = re.compile(r"[a-z0-9][a-z0-9-]*")
 _NOT_BUILT = {
-    "ai.store.type": "the PostgreSQL store",
-    "ai.store.schema": "the PostgreSQL store",
-    "ai.store.listen-url": "the PostgreSQL store",
     "ai.mcp.enabled": "MCP",
     "ai.mcp.approvals": "MCP",
     "ai.a2a.enabled": "A2A",
@@ -96,6 +94,13 @@ def examine_settings(
     found |= {key: Found(value=value, source=GIVEN) for key, value in given.items() if key not in of_others}
     sections = _validate(found, problems)
     provider = {name: text for name in PROVIDER_VARIABLES if (text := _text(name, variables, problems))}
+    problems += database_problems(
+        sections.ai.store,
+        provider.get(DATABASE_URL, ""),
+        found,
+        variables,
+        dotenv_unread=profile != DEV and (folder / ".env").is_file(),
+    )
     callers, caller_problems = read_callers(_caller_tokens(variables, problems))
     problems += caller_problems + tuple(_not_built(sections, found))
     settings = Settings(

@@ -45,6 +45,16 @@ def _is_an_origin(text: str) -> str:
     return text
 
 
+def _is_a_schema(text: str) -> str:
+    if not _SCHEMA.fullmatch(text) or text.startswith("pg_") or text == "information_schema":
+        raise ValueError(
+            "use small letters, digits and '_', a letter or '_' first, at most 63 of them;"
+            " what begins with pg_, and information_schema, are PostgreSQL's own"
+        )
+    return text
+
+
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _ORIGIN = re.compile(r"https?://[^/\s*?#@A-Z]+")
 _FIELDS = {"schema": "schema_"}  # pydantic has a method of that name
 
@@ -82,12 +92,13 @@ class ServerSection(Section):
 
 
 class StoreSection(Section):
-    """Where runs are kept."""
+    """Where runs are kept; `connections` is the most that one process has open to PostgreSQL at once."""
 
     type: Literal["file", "postgres"] = "file"
     path: Annotated[str, Field(min_length=1)] = "data/ai"
-    schema_: Annotated[str, Field(alias="schema", pattern=r"^[a-z_][a-z0-9_]{0,62}$")] = "amoxi"
+    schema_: Annotated[str, Field(alias="schema"), AfterValidator(_is_a_schema)] = "amoxi"
     listen_url: SecretStr | None = None
+    connections: Annotated[Whole, Field(ge=5, le=200)] = 10
 
 
 class RunsSection(Section):

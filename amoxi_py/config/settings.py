@@ -13,6 +13,7 @@ from amoxi_py.config.sections import AiSection, AppSection, LogSection, ServerSe
 
 DEV = "dev"
 PRODUCTION = "production"
+DATABASE_URL = "DATABASE_URL"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,3 +67,14 @@ class Settings:
     def store_folder(self) -> Path:
         """Where the embedded store's files are."""
         return self.folder / self.ai.store.path
+
+    @property
+    def database_url(self) -> str:
+        """The address of the PostgreSQL store's database; it holds a password."""
+        return self.provider[DATABASE_URL]
+
+    @property
+    def listen_url(self) -> str | None:
+        """An address past a pooler, where news are listened for; None for `database_url`."""
+        given = self.ai.store.listen_url
+        return None if given is None else given.get_secret_value().strip()

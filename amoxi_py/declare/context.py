@@ -6,7 +6,7 @@ import io
 import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
-from typing import Any, BinaryIO, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, BinaryIO, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from amoxi_py.domain.file import File
 from amoxi_py.domain.principal import Principal
@@ -151,6 +151,25 @@ class ToolContext(CallContext):
         """
 
     @abstractmethod
+    async def transaction(
+        self, name: str, fn: Callable[Concatenate[Any, P], Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run `fn(connection, *args, **kwargs)` in a transaction of the app's database and record its outcome with it.
+
+        It is a step whose effect in that database happens exactly once: one commit holds both. `connection` is a
+        `psycopg.AsyncConnection` to DATABASE_URL, good for this call of `fn`. What `fn` does is rolled back when it
+        raises or the tool is interrupted, so `fn` neither commits nor rolls back; `connection.transaction()` in it is a
+        savepoint. After a serialization failure, a deadlock or a lost connection `fn` runs again, at most 5 times.
+        Names, retries, timeouts and values are as for `step`.
+
+        Raises:
+            StepError: `fn` raised, now or before a crash, and has changed nothing; or it ended the transaction itself.
+            ValueNotStorable: what `fn` returned cannot be stored and come back the same, so nothing was changed.
+            InvalidRequest: the store is no PostgreSQL (`transactions_need_postgres`).
+            ValueError: the name was used before in this call, or is empty.
+        """
+
+    @abstractmethod
     async def save_file(self, name: str, data: FileData, *, media_type: str | None = None) -> File:
         """Store a file that belongs to who asks, and return it; the model and the person reach it by its id.
 
@@ -177,7 +196,7 @@ class ToolContext(CallContext):
 
 
 class SyncToolContext(CallContext):
-    """The context of a sync tool, which runs in a thread; `step`, `save_file` and reading block it."""
+    """The context of a sync tool, which runs in a thread; its steps, `save_file` and reading block it."""
 
     @overload
     def step(self, name: str, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
@@ -186,6 +205,10 @@ class SyncToolContext(CallContext):
     @abstractmethod
     def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Do the same as `ToolContext.step`, and block until it is recorded."""
+
+    @abstractmethod
+    def transaction(self, name: str, fn: Callable[Concatenate[Any, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do the same as `ToolContext.transaction`, with a `psycopg.Connection` for a sync `fn`, and block."""
 
     @abstractmethod
     def save_file(self, name: str, data: SyncFileData, *, media_type: str | None = None) -> File:

@@ -27,6 +27,7 @@ from amoxi_py.engine.progress import ProgressLines
 from amoxi_py.engine.steps import Steps, error_text
 from amoxi_py.errors import ArgumentsInvalid, LeaseLost, StepError, ToolError, ValueNotStorable
 from amoxi_py.ports.store import CallResult, NewStep
+from amoxi_py.ports.transactions import Work
 
 log = logging.getLogger("amoxi_py.tools")
 
@@ -241,7 +242,9 @@ class CallExecution:
             raise LeaseLost(self._host.run.run_id)
 
     def _steps(self) -> Steps:
-        return Steps(records=self._records.values(), record=self._record_step, prove=self._prove)
+        return Steps(
+            records=self._records.values(), record=self._record_step, commit=self._commit_step, prove=self._prove
+        )
 
     def _files(self) -> FilesOfCall:
         return FilesOfCall(
@@ -313,6 +316,12 @@ class CallExecution:
         self._records[record.name] = record
         step = NewStep(turn=self._call.turn, n=self._call.n, record=record)
         await journal.write(journal.change(steps=(step,)))
+
+    async def _commit_step(self, name: str, work: Work, threaded: bool) -> StepRecord:
+        turn, n = self.key
+        record = await self._host.journal.commit_step(turn, n, name, work, threaded=threaded)
+        self._records[name] = record
+        return record
 
     def _encode(self, tool: ToolDefinition, value: Any) -> tuple[CallStatus, Any]:
         try:

@@ -146,9 +146,22 @@ class CallToolContext(ToolContext):
 
     async def run_step(self, name: str, fn: Callable[..., Any], bound: Callable[[], Any], host: StepHost) -> Any:
         """Return a step's outcome; a lost lease ends the tool like every other interruption."""
+        return await self._take(lambda: self.steps.run(name, fn, bound, host))
+
+    async def transaction(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        bound = lambda connection: fn(connection, *args, **kwargs)  # noqa: E731 - a def says no more
+        return await self._take(lambda: self.steps.transact(name, fn, bound, self, threaded=False))
+
+    async def run_in_transaction(
+        self, name: str, fn: Callable[..., Any], bound: Callable[[Any], Any], host: StepHost
+    ) -> Any:
+        """Do the same for a sync tool, whose function runs in a thread."""
+        return await self._take(lambda: self.steps.transact(name, fn, bound, host, threaded=True))
+
+    async def _take(self, step: Callable[[], Awaitable[Any]]) -> Any:
         self.raise_if_closed()
         try:
-            outcome = await self.steps.run(name, fn, bound, host)
+            outcome = await step()
         except LeaseLost:
             self.close()
             raise Interrupted from None
@@ -236,6 +249,16 @@ class SyncCallContext(SyncToolContext):
         bound = functools.partial(contextvars.copy_context().run, functools.partial(fn, *args, **kwargs))
         host = _ToolThread(self._inner)
         return self._serve(host, self._inner.run_step(name, fn, bound, host))
+
+    def transaction(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        self._inner.raise_if_closed()
+        context = contextvars.copy_context()
+
+        def bound(connection: Any) -> Any:
+            return context.copy().run(fn, connection, *args, **kwargs)
+
+        host = _ToolThread(self._inner)
+        return self._serve(host, self._inner.run_in_transaction(name, fn, bound, host))
 
     def save_file(self, name: str, data: SyncFileData, *, media_type: str | None = None) -> File:
         self._inner.raise_if_closed()

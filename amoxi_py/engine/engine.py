@@ -29,9 +29,9 @@ from amoxi_py.engine.streams import EventStream
 from amoxi_py.engine.threads import ThreadPool
 from amoxi_py.engine.worker import Worker
 from amoxi_py.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
-from amoxi_py.ports.clock import Clock, SystemClock
+from amoxi_py.ports.clock import Clock
 from amoxi_py.ports.store import OnBusy, Store, Submission, Submitted, Verdict
-from amoxi_py.ports.views import CallView, Conversation, ConversationPage, Page
+from amoxi_py.ports.views import CallView, Conversation, ConversationPage, LogPosition, Page
 
 log = logging.getLogger("amoxi_py.engine")
 
@@ -57,7 +57,7 @@ class Engine:
         self.files = Files(store=store, max_size=self.settings.max_file)
         self._store = store
         self._hub = Hub()
-        self._clock = clock or SystemClock()
+        self._clock = clock or store.clock
         self._instances = instances
         self._models = models
         self._worker: Worker | None = None
@@ -74,7 +74,7 @@ class Engine:
             StoreDamaged: the store cannot be used; the message names it and the way out.
             StoreUnavailable: the store cannot be reached.
         """
-        await self._store.open(self._hub.publish, self._hub.miss)
+        await self._store.open(self._hub.publish, self._hub.miss, self._hub)
         self._open = True
         if self._declared_handlers:  # before anything can happen here that they are for
             await self._store.claim_handlers([handler.name for handler in self._declared_handlers], None)
@@ -264,8 +264,12 @@ class Engine:
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout
         here = None if self._worker is None else self._worker.find(run_id, principal, agent)
+        if here is not None:
+            conversation = here.lease.conversation
+        else:
+            conversation = (await self._find_log(principal, run_id=run_id, agent=agent)).conversation
         while True:
-            ended = self._hub.end_of(run_id)
+            ended = self._hub.end_of(run_id, conversation)
             try:
                 if here is not None:
                     await here.wait_for(ended, timeout)
@@ -278,7 +282,7 @@ class Engine:
                     return run
                 await asyncio.wait((ended,), timeout=left)
             finally:
-                self._hub.forget_end(run_id, ended)
+                self._hub.forget_end(run_id, conversation, ended)
 
     async def get_run(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
         """Return the principal's run; raise `NotFound`."""
@@ -400,10 +404,7 @@ class Engine:
         after: int | None = None,
     ) -> EventStream:
         """Return the events of a run or of a conversation after a number of its log; raise `NotFound`."""
-        readable = self.readable(principal)
-        position = await self._store.find_log(
-            principal, run_id=run_id, conversation_id=conversation_id, agent=agent, readable=readable
-        )
+        position = await self._find_log(principal, run_id=run_id, conversation_id=conversation_id, agent=agent)
         return EventStream(self._store, self._hub, position, after)
 
     def readable(self, principal: Principal) -> tuple[str, ...]:
@@ -411,6 +412,9 @@ class Engine:
         if not principal.roles:
             return ()
         return tuple(agent.name for agent in self.agents(principal) if agent.readers in principal.roles)
+
+    async def _find_log(self, principal: Principal, **of: str | None) -> LogPosition:
+        return await self._store.find_log(principal, **of, readable=self.readable(principal))
 
     def _agent(self, name: str, principal: Principal) -> AgentDefinition:
         agent = self.catalog.agents.get(name)

@@ -130,7 +130,7 @@ class RunExecution:
             LeaseLost: the run is not ours any more.
         """
         belongs_to_run()
-        self._parts.hub.watch(self.lease.run, self._watch)
+        self._parts.hub.watch(self.lease.run, self.lease.conversation, self._watch)
         try:
             await self._execute()
         except (LeaseLost, GeneratorExit):
@@ -141,7 +141,7 @@ class RunExecution:
             log.exception("run %s failed by an error of its server", self.lease.run_id)
             await self._end(RunFailure(code="internal_error", message="the server made an error"))
         finally:
-            self._parts.hub.unwatch(self.lease.run, self._watch)
+            self._parts.hub.unwatch(self.lease.run, self.lease.conversation, self._watch)
             self._journal.close()
             self._batch = None  # it knows this object: together they would wait for the garbage collector
 

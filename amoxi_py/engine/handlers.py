@@ -14,12 +14,12 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextvars import copy_context
 from typing import Any, TypeVar
 
 from amoxi_py.declare.handler_definition import HandlerDefinition
-from amoxi_py.domain.event import Event
+from amoxi_py.domain.event import EventType
 from amoxi_py.domain.retry import retry_delay
 from amoxi_py.domain.run_event import run_event
 from amoxi_py.engine.context import AgentContext
@@ -84,9 +84,9 @@ class EventHandlers:
                     line.cut_off()
                 await asyncio.wait(left, timeout=_CUT_OFF)
 
-    def _hear(self, events: Sequence[Event] | None) -> None:
+    def _hear(self, types: Collection[EventType] | None) -> None:
         for line, _ in self._lines.values():
-            line.hear(events)
+            line.hear(types)
 
     async def _lease_for_ever(self) -> None:
         while True:
@@ -149,9 +149,9 @@ class _Line:
         self._more = False
         self._stopping = False
 
-    def hear(self, events: Sequence[Event] | None) -> None:
-        """Read on when one of these events is for this handler; None says that some may have been missed."""
-        if events is None or any(event.type in self._handler.events for event in events):
+    def hear(self, types: Collection[EventType] | None) -> None:
+        """Read on when one of these types is for this handler; None says that some may have been missed."""
+        if types is None or any(kind in types for kind in self._types):
             self._wake.set()
 
     async def run(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from amoxi_py.domain.event import Event, EventType
 from amoxi_py.ports.views import event_size
@@ -12,16 +12,15 @@ from amoxi_py.ports.views import event_size
 _BUFFERED = 1000
 _BUFFERED_SIZE = 512 * 1024  # of text: the results of a reply's eight calls at once, each as large as can be
 _REMEMBERED = 200
+_MOST_QUEUED = 10_000
 _STARTS = frozenset({EventType.RUN_STARTED, EventType.RUN_RESUMED})
-_WAKES = frozenset({EventType.RUN_QUEUED, EventType.APPROVAL_DECIDED})
-
 _HEARD_LATE = frozenset({EventType.RUN_CANCELLED, EventType.APPROVAL_DECIDED})
 
 Watcher = Callable[[Event | None], None]
 """Hears the events of a run; None says that some may have been missed."""
 
-Listener = Callable[[Sequence[Event] | None], None]
-"""Hears the events of all runs; None says that some may have been missed."""
+Listener = Callable[[Collection[EventType] | None], None]
+"""Hears of which types the events of all runs are; None says that some may have been missed."""
 
 
 class Follower:
@@ -76,110 +75,191 @@ class Follower:
         self._size = 0
 
 
+class _Place:
+    """Who is interested in one conversation."""
+
+    __slots__ = ("ends", "followers", "watchers")
+
+    def __init__(self) -> None:
+        self.followers: list[Follower] = []
+        self.watchers: dict[int, Watcher] = {}
+        self.ends: dict[str, list[asyncio.Future[None]]] = {}
+
+    def miss(self) -> None:
+        """Tell them that events were passed over: what they wait for may have come."""
+        for follower in self.followers:
+            follower.overflow()
+        for watcher in tuple(self.watchers.values()):
+            watcher(None)
+        ends, self.ends = self.ends, {}
+        for waiters in ends.values():
+            _tell_end(waiters)
+
+
 class Hub:
-    """Followers by conversation, watchers by run, and the worker that wants to know of new work."""
+    """Followers, watchers and those who wait for an end, by conversation; and the worker that wants to know of work.
+
+    It is the store's `Interest`, too: of other conversations it is told in a word.
+    """
 
     def __init__(self) -> None:
         self.on_due: Callable[[], None] = _nobody
         self.listeners: list[Listener] = []
-        self._followers: dict[int, list[Follower]] = {}
-        self._watchers: dict[int, Watcher] = {}
-        self._ends: dict[str, list[asyncio.Future[None]]] = {}
-        self._queued: set[int] = set()
+        self._places: dict[int, _Place] = {}
+        self._queued: dict[int, set[int]] = {}
         self._unheard: deque[Event] = deque(maxlen=_REMEMBERED)
 
     def publish(self, events: Sequence[Event]) -> None:
         """Hand committed events, in the order of their logs, to whom they concern."""
+        if self.listeners:
+            types = {event.type for event in events}
+            for listener in self.listeners:
+                listener(types)
         due = False
-        for listener in self.listeners:
-            listener(events)
+        queued: set[int] = set()
         for event in events:
-            for follower in self._followers.get(event.conversation, ()):
-                follower.push(event)
-            watcher = self._watchers.get(event.run)
+            place = self._places.get(event.conversation)
+            watcher = None
+            if place is not None:
+                for follower in place.followers:
+                    follower.push(event)
+                watcher = place.watchers.get(event.run)
             if watcher is not None:
                 watcher(event)
             elif event.type in _HEARD_LATE:
                 self._unheard.append(event)
-            due = self._note_work(event) or due
-            if event.type.ends_run and event.run_id in self._ends:
-                for waiter in self._ends.pop(event.run_id):
-                    if not waiter.done():
-                        waiter.set_result(None)
-        if due and (self._queued or any(event.type is EventType.APPROVAL_DECIDED for event in events)):
+            due = self._note_work(event, queued) or due
+            if place is not None and event.type.ends_run and event.run_id in place.ends:
+                _tell_end(place.ends.pop(event.run_id))
+                self._leave(event.conversation, place)
+        if due or queued:
             self.on_due()
 
     def miss(self) -> None:
-        """Tell everybody that events were passed over: what they wait for may have come."""
-        for followers in self._followers.values():
-            for follower in followers:
-                follower.overflow()
-        for watcher in tuple(self._watchers.values()):
-            watcher(None)
+        """Tell everybody that events were passed over."""
+        for conversation in tuple(self._places):
+            self.missed(conversation)
         for listener in self.listeners:
             listener(None)
-        ends, self._ends = self._ends, {}
-        for waiter in [waiter for waiters in ends.values() for waiter in waiters]:
-            if not waiter.done():
-                waiter.set_result(None)
         self.on_due()
+
+    # -- the store's `Interest`
+
+    def conversations(self) -> Collection[int]:
+        """Return the conversations that somebody here follows, executes, or waits in."""
+        return self._places.keys()
+
+    def news(self, types: Collection[EventType], due: bool) -> None:
+        """Pass on what others did in conversations that nobody here is interested in."""
+        for listener in self.listeners:
+            listener(types)
+        if due:
+            self.on_due()
+
+    def missed(self, conversation: int) -> None:
+        """Tell those who are interested in a conversation that events were passed over."""
+        place = self._places.get(conversation)
+        if place is not None:
+            place.miss()
+            self._leave(conversation, place)
+
+    # -- readers
 
     def follow(self, conversation: int) -> Follower:
         """Begin to keep the events of a conversation."""
         follower = Follower()
-        self._followers.setdefault(conversation, []).append(follower)
+        self._place(conversation).followers.append(follower)
         return follower
 
     def erased(self, conversation: int) -> None:
         """End the readers of a conversation that is gone."""
-        for follower in self._followers.get(conversation, ()):
+        place = self._places.get(conversation)
+        for follower in () if place is None else place.followers:
             follower.end()
 
     def unfollow(self, conversation: int, follower: Follower) -> None:
         """Stop keeping them."""
-        followers = self._followers[conversation]
-        followers.remove(follower)
-        if not followers:
-            del self._followers[conversation]
+        place = self._places[conversation]
+        place.followers.remove(follower)
+        self._leave(conversation, place)
 
-    def watch(self, run: int, watcher: Watcher) -> None:
-        """Call the watcher with each event of a run, until `unwatch`.
+    # -- who executes a run
+
+    def watch(self, run: int, conversation: int, watcher: Watcher) -> None:
+        """Call the watcher with each event of a run of this conversation, until `unwatch`.
 
         A run may be cancelled or decided about between its claim and this call, so the last such events are kept.
         """
-        self._watchers[run] = watcher
+        self._place(conversation).watchers[run] = watcher
         for event in tuple(self._unheard):
             if event.run == run:
                 watcher(event)
 
-    def unwatch(self, run: int, watcher: Watcher) -> None:
+    def unwatch(self, run: int, conversation: int, watcher: Watcher) -> None:
         """Stop calling the watcher."""
-        if self._watchers.get(run) == watcher:
-            del self._watchers[run]
+        place = self._places.get(conversation)
+        if place is not None and place.watchers.get(run) == watcher:
+            del place.watchers[run]
+            self._leave(conversation, place)
 
-    def end_of(self, run_id: str) -> asyncio.Future[None]:
-        """Return a future that is done when a run's terminal event comes."""
+    # -- who waits for the end of a run
+
+    def end_of(self, run_id: str, conversation: int) -> asyncio.Future[None]:
+        """Return a future that is done when the terminal event of a run comes, or may have been missed."""
         future = asyncio.get_running_loop().create_future()
-        self._ends.setdefault(run_id, []).append(future)
+        self._place(conversation).ends.setdefault(run_id, []).append(future)
         return future
 
-    def forget_end(self, run_id: str, future: asyncio.Future[None]) -> None:
+    def forget_end(self, run_id: str, conversation: int, future: asyncio.Future[None]) -> None:
         """Drop a future of `end_of` that nobody waits for any more."""
-        waiters = self._ends.get(run_id)
-        if waiters is not None and future in waiters:
+        place = self._places.get(conversation)
+        waiters = None if place is None else place.ends.get(run_id)
+        if place is not None and waiters is not None and future in waiters:
             waiters.remove(future)
             if not waiters:
-                del self._ends[run_id]
+                del place.ends[run_id]
+                self._leave(conversation, place)
 
-    def _note_work(self, event: Event) -> bool:
+    def _place(self, conversation: int) -> _Place:
+        place = self._places.get(conversation)
+        if place is None:
+            place = self._places[conversation] = _Place()
+        return place
+
+    def _leave(self, conversation: int, place: _Place) -> None:
+        """Lose the interest in a conversation when its last one is gone."""
+        if not (place.followers or place.watchers or place.ends) and self._places.get(conversation) is place:
+            del self._places[conversation]
+
+    def _note_work(self, event: Event, queued: set[int]) -> bool:
+        """Return whether an event lets a run go on; `queued` has the new ones that have not started."""
+        conversation, run = event.conversation, event.run
         if event.type is EventType.RUN_QUEUED:
-            self._queued.add(event.run)
+            queued.add(run)
+            self._queued.setdefault(conversation, set()).add(run)
+            if len(self._queued) > _MOST_QUEUED:  # others may have taken the oldest up, and their ends not be told
+                del self._queued[next(iter(self._queued))]
         elif event.type in _STARTS:
-            self._queued.discard(event.run)
+            queued.discard(run)
+            self._unqueue(conversation, run)
         elif event.type.ends_run:
-            self._queued.discard(event.run)
-            return True
-        return event.type in _WAKES
+            queued.discard(run)
+            self._unqueue(conversation, run)
+            return conversation in self._queued
+        return event.type is EventType.APPROVAL_DECIDED
+
+    def _unqueue(self, conversation: int, run: int) -> None:
+        queued = self._queued.get(conversation)
+        if queued is not None:
+            queued.discard(run)
+            if not queued:
+                del self._queued[conversation]
+
+
+def _tell_end(waiters: list[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)
 
 
 def _nobody() -> None:

@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from amoxi_py.domain.run import Lease
+from amoxi_py.domain.tool_call import StepRecord
 from amoxi_py.errors import LeaseLost, StoreUnavailable
 from amoxi_py.ports.store import Change, Store
+from amoxi_py.ports.transactions import StepPlace, Work
 
 T = TypeVar("T")
 _FIRST_PAUSE = 0.02
@@ -53,6 +55,11 @@ class Journal:
     def pause(self, change: Change, until: float | None, kinds: tuple[str, ...]) -> Awaitable[bool]:
         """Queue a pause in the order of changes; see `Store.pause`."""
         return self.persist(lambda: self._store.pause(change, until, kinds))
+
+    async def commit_step(self, turn: int, n: int, name: str, work: Work, *, threaded: bool) -> StepRecord:
+        """Do work whose outcome is recorded in the same commit; see `TransactionStore.commit_step`."""
+        place = StepPlace(lease=self.lease, turn=turn, n=n, name=name)
+        return await self.persist(lambda: self._store.commit_step(place, work, threaded=threaded))
 
     async def persist(self, verb: Callable[[], Awaitable[T]]) -> T:
         """Return what a verb answers, calling it again while the store is away."""

@@ -19,7 +19,7 @@ from amoxi_py.domain.run import Run
 from amoxi_py.engine.engine import Engine
 from amoxi_py.engine.streams import EventStream, read_pages
 from amoxi_py.errors import NotFound
-from amoxi_py.ports.clock import Clock, SystemClock
+from amoxi_py.ports.clock import Clock
 from amoxi_py.ports.operator_store import OperatorStore, RunFilter
 from amoxi_py.ports.views import CallView, Page
 
@@ -33,7 +33,7 @@ class Operator:
         self.principal = principal
         self._engine = engine
         self._store = store
-        self._clock = clock or SystemClock()
+        self._clock = clock or store.clock
 
     async def list_runs(self, wanted: RunFilter, *, limit: int = 50, cursor: str | None = None) -> Page[Run]:
         """Return runs that fit, newest first; fewer than `limit` only at the end of all runs.

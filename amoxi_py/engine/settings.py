@@ -34,6 +34,7 @@ class EngineSettings:
         model_retry: Tries of a model request.
         handler_retry: Tries of a handler of events.
         poll: How often a worker looks for due runs when nothing tells it to.
+        other_versions: How long a newer run, whose code is not here, is left to processes that may have it.
     """
 
     worker: bool = True
@@ -52,3 +53,4 @@ class EngineSettings:
     model_retry: RetryPolicy = field(default_factory=RetryPolicy)
     handler_retry: RetryPolicy = field(default_factory=lambda: RetryPolicy(tries=10, first=1.0, longest=300.0))
     poll: float = 0.5
+    other_versions: float = 300.0

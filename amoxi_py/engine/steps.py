@@ -11,15 +11,18 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
 from amoxi_py.declare.callables import is_async
-from amoxi_py.declare.step import step_options
+from amoxi_py.declare.step import StepOptions, step_options
 from amoxi_py.domain.encoding import clean_text, decode_json, encode_json
 from amoxi_py.domain.retry import RetryPolicy, retry_delay
 from amoxi_py.domain.tool_call import StepRecord
 from amoxi_py.engine.exits import cancelled_from_outside
 from amoxi_py.engine.values import decode_value, encode_value
 from amoxi_py.errors import StepError, ToolError, ValueNotStorable
+from amoxi_py.ports.transactions import Work, WorkFailed
 
 T = TypeVar("T")
+Commit = Callable[[str, Work, bool], Awaitable[StepRecord]]
+"""Does work in a transaction that records its outcome as the step of this name; True for work in a thread."""
 
 
 class StepHost(Protocol):
@@ -35,17 +38,19 @@ class StepHost(Protocol):
 
 
 class Steps:
-    """The steps of one try of one call: `records` are from earlier, `record` stores a new one."""
+    """The steps of one try of one call: `records` are from earlier, `record` and `commit` store new ones."""
 
     def __init__(
         self,
         *,
         records: Iterable[StepRecord],
         record: Callable[[StepRecord], Awaitable[None]],
+        commit: Commit,
         prove: Callable[[], Awaitable[None]],
     ) -> None:
         self._records = {step.name: step for step in records}
         self._record = record
+        self._commit = commit
         self._prove = prove
         self._used: set[str] = set()
 
@@ -53,10 +58,10 @@ class Steps:
     def refusing(cls, where: str) -> Steps:
         """Return steps for code that only looks: none can be taken."""
 
-        async def refuse(_record: object = None) -> None:
+        async def refuse(*_of: object) -> Any:
             raise ValueError(f"a step can only be taken in the tool itself, not in {where}")
 
-        return cls(records=(), record=refuse, prove=refuse)
+        return cls(records=(), record=refuse, commit=refuse, prove=refuse)
 
     async def run(self, name: str, fn: Callable[..., Any], bound: Callable[[], Any], host: StepHost) -> Any:
         """Return the recorded outcome of a step, or run it and record it."""
@@ -68,6 +73,36 @@ class Steps:
         host.raise_if_closed()
         record = await _execute(name, fn, bound, host)
         host.raise_if_closed()
+        await self._record(record)
+        return _replay(record)
+
+    async def transact(
+        self, name: str, fn: Callable[..., Any], bound: Callable[[Any], Any], host: StepHost, *, threaded: bool
+    ) -> Any:
+        """Do the same for a step whose record is committed with what it does in the app's database."""
+        if threaded and is_async(fn):
+            raise TypeError(f"transaction {name!r}: in a sync tool the function is a sync one too, not {fn!r}")
+        self._use(name)
+        known = self._records.get(name)
+        if known is not None:
+            return _replay(known)
+        options = step_options(fn)
+        work = functools.partial(_work, name, options, bound, host, threaded)
+        failures = 0
+        while True:
+            await self._prove()
+            host.raise_if_closed()
+            try:
+                return _replay(await self._commit(name, work, threaded))
+            except WorkFailed as failed:
+                error = failed.error
+            host.raise_if_closed()
+            failures += 1
+            pause = _pause_before_retry(options, failures)
+            if pause is None or isinstance(error, ValueNotStorable):
+                break
+            await asyncio.sleep(pause)
+        record = _failed(name, error)
         await self._record(record)
         return _replay(record)
 
@@ -95,7 +130,6 @@ def _replay(record: StepRecord) -> Any:
 
 async def _execute(name: str, fn: Callable[..., Any], bound: Callable[[], Any], host: StepHost) -> StepRecord:
     options = step_options(fn)
-    policy = RetryPolicy(tries=options.retries + 1, first=0.1, longest=5.0)
     failures = 0
     while True:
         try:
@@ -107,13 +141,50 @@ async def _execute(name: str, fn: Callable[..., Any], bound: Callable[[], Any], 
             if cancelled_from_outside(error):
                 raise
             failures += 1
-            pause = retry_delay(policy, failures, chance=random.random())  # noqa: S311 - spreads tries, hides nothing
+            pause = _pause_before_retry(options, failures)
             if pause is None:
                 return _failed(name, error)
             await asyncio.sleep(pause)
             host.raise_if_closed()
         else:
             return _recorded(name, value)
+
+
+async def _work(
+    name: str, options: StepOptions, bound: Callable[[Any], Any], host: StepHost, threaded: bool, connection: Any
+) -> StepRecord:
+    try:
+        async with asyncio.timeout(options.timeout):
+            value = await _call_with(connection, name, bound, host, threaded)
+        host.raise_if_closed()
+        try:
+            return StepRecord(name=name, value=encode_value(value))
+        except ValueNotStorable as error:
+            raise ValueNotStorable(f"transaction {name!r}: {error}") from None
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        if cancelled_from_outside(error):
+            raise
+        raise WorkFailed(error) from error
+
+
+async def _call_with(connection: Any, name: str, bound: Callable[[Any], Any], host: StepHost, threaded: bool) -> Any:
+    if not threaded:
+        value = bound(connection)
+        if not inspect.isawaitable(value):
+            raise TypeError(f"transaction {name!r}: in an async tool the function is an async one too")
+        return await value
+    in_context = contextvars.copy_context().run
+    value = await host.run_in_thread(functools.partial(in_context, bound, connection))
+    if inspect.isawaitable(value):
+        raise TypeError(f"transaction {name!r}: in a sync tool the function is a sync one too")
+    return value
+
+
+def _pause_before_retry(options: StepOptions, failures: int) -> float | None:
+    policy = RetryPolicy(tries=options.retries + 1, first=0.1, longest=5.0)
+    return retry_delay(policy, failures, chance=random.random())  # noqa: S311 - spreads tries, hides nothing
 
 
 def _recorded(name: str, value: Any) -> StepRecord:

@@ -9,10 +9,11 @@ from typing import Any
 from amoxi_py.domain.ids import new_id
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
-from amoxi_py.domain.run import RunRows
+from amoxi_py.domain.run import Lease, RunRows
 from amoxi_py.engine.execution import Parts, RunExecution
 from amoxi_py.engine.lease import LeaseKeeper
 from amoxi_py.engine.threads import all_done
+from amoxi_py.engine.versions import Leaving, Versions
 from amoxi_py.errors import LeaseLost, StoreUnavailable
 from amoxi_py.ports.store import WorkerKey
 
@@ -23,6 +24,8 @@ _LAST_MOMENTS = 1.0
 _INTERRUPTS = 3
 _LOOK_AGAIN = 0.05
 _CUT_OFF = 0.2
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 1.0
 
 
 class Worker:
@@ -38,6 +41,8 @@ class Worker:
         self._by_id: dict[str, RunExecution] = {}
         self._releases: dict[asyncio.Task[None], RunExecution] = {}
         self._outlasting: dict[asyncio.Task[None], RunExecution] = {}  # runs that are over, but for code of theirs
+        self._versions = Versions(parts.catalog, parts.clock.now(), parts.settings.other_versions)
+        self._leaving: set[asyncio.Task[None]] = set()
         self._due = asyncio.Event()
         self._stopping = False
         self._claiming: asyncio.Task[None] | None = None
@@ -75,6 +80,10 @@ class Worker:
         keeper = self._keeper
         if keeper is None or keeper.worker.key != rows.lease.worker:
             return  # claimed under a lease that was lost meanwhile: whoever takes it over goes on
+        leaving = self._versions.leaving(rows, asyncio.get_running_loop().time())
+        if leaving is not None:
+            self._leave_to_others(rows.lease, leaving)
+            return
         execution = RunExecution(self._parts, keeper, rows, history)
         task = execution.start()
         self._active[task] = execution
@@ -279,11 +288,28 @@ class Worker:
         One that an error of the server stopped counts as crashed, so that it cannot go round for ever.
         """
         await all_done(execution.lingering)
-        try:
-            await self._parts.store.release(execution.lease, crashed=crashed)
-        except StoreUnavailable as error:
-            log.warning("run %s could not be handed over: %s", execution.lease.run_id, error)
+        await self._let_go(execution.lease, crashed=crashed)
         self._due.set()
+
+    def _leave_to_others(self, lease: Lease, leaving: Leaving) -> None:
+        log.warning("run %s is left to a server of another version: %s", lease.run_id, leaving.reason)
+        task = asyncio.get_running_loop().create_task(self._let_go(lease, rest=leaving.rest))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    async def _let_go(self, lease: Lease, *, crashed: bool = False, rest: float = 0.0) -> None:
+        """Release a run, again and again while the store is away: nobody takes one up whose worker is alive."""
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                await self._parts.store.release(lease, crashed=crashed, rest=rest)
+                return
+            except StoreUnavailable as error:
+                if self._stopping or self._keeper is None or self._keeper.worker.key != lease.worker:
+                    log.warning("run %s could not be handed over: %s", lease.run_id, error)
+                    return
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 def _keep(ending: dict[asyncio.Task[None], RunExecution], task: asyncio.Task[None], execution: RunExecution) -> None:

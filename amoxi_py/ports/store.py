@@ -10,25 +10,26 @@ database cannot be used; nothing that was stored is lost by that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from msgspec import Struct
 
 from amoxi_py.domain.approval import Approval, Decision
-from amoxi_py.domain.event import Event, EventType, NewEvent
+from amoxi_py.domain.event import EventType, NewEvent
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Lease, Run, RunFailure, RunRows
 from amoxi_py.domain.tool_call import CallStatus, StepRecord
 from amoxi_py.domain.usage import Usage
+from amoxi_py.ports.clock import Clock
 from amoxi_py.ports.deliveries import ArrivalPage, Behind, Delivery, HandlerLease
 from amoxi_py.ports.files import FileStore
+from amoxi_py.ports.listening import EventListener, GapListener, Interest
+from amoxi_py.ports.transactions import TransactionStore
 from amoxi_py.ports.views import CallView, Conversation, ConversationPage, LogPage, LogPosition, Page
 
 OnBusy = Literal["replace", "queue", "reject"]
-EventListener = Callable[[Sequence[Event]], None]
-GapListener = Callable[[], None]
 
 
 class WorkerKey(Struct, frozen=True, kw_only=True):
@@ -149,18 +150,29 @@ class Verdict(Struct, frozen=True, kw_only=True):
     operator: bool = False
 
 
-class Store(FileStore, Protocol):
+class Store(FileStore, TransactionStore, Protocol):
     """Runs, conversations, their logs and files, durably.
 
-    Events that any process commits are given to the listener of `open`, on the event loop, in the order of each
-    conversation's log and after they are durable. Those of other processes may arrive a moment later (10 ms on SQLite).
+    Events are given to the listener of `open`, on the event loop, in the order of each conversation's log and after
+    they are durable: all that this process commits, and of others at least those of conversations that `interest` has
+    (without an `interest`, all). Those of others may arrive a moment later (10 ms on SQLite).
 
     A process that was stopped for a while may find thousands of events of others that it has not told. They are passed
     over then, and `on_gap` of `open` is called in their place, on the event loop: whoever follows a log reads it anew,
     whoever executes a run looks whether its lease is current.
     """
 
-    async def open(self, listener: EventListener, on_gap: GapListener | None = None) -> None:
+    @property
+    def clock(self) -> Clock:
+        """The clock whose `now` the times in rows are of, the same for all processes; once the store is open.
+
+        Its `running` is this machine's own.
+        """
+        ...
+
+    async def open(
+        self, listener: EventListener, on_gap: GapListener | None = None, interest: Interest | None = None
+    ) -> None:
         """Connect, migrate when needed (under one lock), and start to listen.
 
         Raises:
@@ -254,10 +266,11 @@ class Store(FileStore, Protocol):
         conversations: Sequence[str] | None = None,
         runs: Sequence[str] | None = None,
     ) -> tuple[RunRows, ...]:
-        """Lease up to `limit` runs that are due, oldest first; with `conversations` or `runs` (ids) only of those.
+        """Lease up to `limit` runs that are due; with `conversations` or `runs` (ids) only of those, oldest first.
 
         Due are: queued at the head of their conversation, waiting for a time that has come, and running under a worker
-        whose lease expired (one more crash and attempt).
+        whose lease expired (one more crash and attempt), which come first. When there are more than `limit`, half of
+        it goes to the oldest and half to one run each of the next principals in rotation.
 
         `number` grows by one with each claim of a worker; a repeated number returns what that claim got. Events:
         `run.started` at a run's first claim, else `run.resumed`.
@@ -295,11 +308,12 @@ class Store(FileStore, Protocol):
         """
         ...
 
-    async def release(self, lease: Lease, *, crashed: bool = False) -> None:
+    async def release(self, lease: Lease, *, crashed: bool = False, rest: float = 0.0) -> None:
         """Say that no code of this run is executed here any more.
 
-        A running one is queued again, for anybody: at once and not counted as a crash, or, when it `crashed` (an error
-        that nobody expected ended its execution), about 1 s later and as one more crash and attempt, like a takeover.
+        A running one is queued again, for anybody: after `rest` seconds (less than a minute) and not counted as a
+        crash, or, when it `crashed` (an error that nobody expected ended its execution), about 1 s later and as one
+        more crash and attempt, like a takeover.
         After a cancel the next run of the conversation becomes claimable. Anything else is left as it is.
         """
         ...

@@ -22,7 +22,7 @@ from amoxi_py.models.lookup import resolve_model
 from amoxi_py.ports.chat_model import ChatModel
 
 PROFILE = "test"
-_QUICK_STOP = {"server.stop-grace-s": 1.0}
+_OWN_STORE = {"ai.store.type": "file", "server.stop-grace-s": 1.0}
 
 AnyModel = ChatModel | str
 """A model object, or the name of one that asks nobody outside: `offline`."""
@@ -40,7 +40,10 @@ def settings_of_test(folder: Path, store: Path, given: Mapping[str, Any] | None 
         ConfigError: a setting is unknown or bad.
     """
     return load_settings(
-        folder, profile=PROFILE, environ={}, given={**_QUICK_STOP, "ai.store.path": str(store), **(given or {})}
+        folder,
+        profile=PROFILE,
+        environ={},
+        given={**_OWN_STORE, "ai.store.path": str(store), **(given or {})},
     )
 
 

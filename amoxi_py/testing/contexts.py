@@ -23,7 +23,8 @@ from amoxi_py.engine.context import AgentContext, CallToolContext, SyncCallConte
 from amoxi_py.engine.steps import Steps
 from amoxi_py.engine.threads import ThreadPool
 from amoxi_py.engine.values import decode_value
-from amoxi_py.errors import NotFound
+from amoxi_py.errors import InvalidRequest, NotFound
+from amoxi_py.ports.transactions import Work
 from amoxi_py.testing.agents import SOMEBODY
 
 _THREADS = 16
@@ -78,10 +79,11 @@ class RecordedContext(CallToolContext):
         attempt: int,
         records: Mapping[str, StepRecord],
         files: FilesInMemory,
+        connection: Any = None,
     ) -> None:
         self.progress_lines: list[str] = []
         self.step_records: dict[str, StepRecord] = dict(records)
-        steps = Steps(records=records.values(), record=self._keep, prove=_nothing_to_prove)
+        steps = Steps(records=records.values(), record=self._keep, commit=self._lend, prove=_nothing_to_prove)
         super().__init__(
             run=run,
             call_id=call_id,
@@ -91,6 +93,7 @@ class RecordedContext(CallToolContext):
             files=files,
         )
         self._files = files
+        self._connection = connection
 
     @property
     def steps_done(self) -> dict[str, Any]:
@@ -103,10 +106,22 @@ class RecordedContext(CallToolContext):
 
     def again(self) -> RecordedContext:
         """Return the context of the next try of the same call, after a crash: recorded steps do not run again."""
-        return RecordedContext(self._run, self.call_id, self.attempt + 1, self.step_records, self._files)
+        return RecordedContext(
+            self._run, self.call_id, self.attempt + 1, self.step_records, self._files, self._connection
+        )
 
     async def _keep(self, record: StepRecord) -> None:
         self.step_records[record.name] = record
+
+    async def _lend(self, name: str, work: Work, threaded: bool) -> StepRecord:
+        if self._connection is None:
+            raise InvalidRequest(
+                f"ctx.transaction({name!r}, ...) has no connection to give here: make the context with "
+                "tool_context(connection=...), of the test's own database or a stand-in",
+                code="transactions_need_postgres",
+            )
+        record = self.step_records[name] = await work(self._connection)
+        return record
 
 
 class RecordedSyncContext(SyncCallContext):
@@ -153,6 +168,7 @@ def tool_context(
     agent: str = "test-agent",
     attempt: int = 1,
     files: Mapping[str, bytes] | None = None,
+    connection: Any = None,
 ) -> RecordedContext: ...
 @overload
 def tool_context(
@@ -163,6 +179,7 @@ def tool_context(
     agent: str = "test-agent",
     attempt: int = 1,
     files: Mapping[str, bytes] | None = None,
+    connection: Any = None,
 ) -> RecordedSyncContext: ...
 def tool_context(
     *,
@@ -172,6 +189,7 @@ def tool_context(
     agent: str = "test-agent",
     attempt: int = 1,
     files: Mapping[str, bytes] | None = None,
+    connection: Any = None,
 ) -> RecordedContext | RecordedSyncContext:
     """Return a context to call a tool's function with, as it stands in the code.
 
@@ -182,6 +200,7 @@ def tool_context(
         agent: The agent's name on the wire.
         attempt: The try of the call.
         files: Files that `open_file` finds: bytes by id; the id is the file's name too.
+        connection: What `ctx.transaction` gives to its functions; the test itself commits or rolls back.
     """
     run_id = new_id("run")
     run = AgentContext(
@@ -194,7 +213,7 @@ def tool_context(
         lingering=set(),
     )
     call_id = call_id_of(run_id, 1, 0) if call_id is None else call_id
-    context = RecordedContext(run, call_id, attempt, {}, FilesInMemory(call_id, files or {}))
+    context = RecordedContext(run, call_id, attempt, {}, FilesInMemory(call_id, files or {}), connection)
     return _sync(context) if sync else context
 
 

@@ -12,11 +12,12 @@ from collections.abc import Callable
 from typing import Any, Literal, cast
 
 from amoxi_py.ports.store import Change, Store, Verdict
+from amoxi_py.ports.transactions import StepPlace
 
 When = Literal["before", "after"]
 
 CHECKPOINTS = frozenset(
-    {"submit", "cancel", "decide", "erase", "write", "pause", "release", "save_file", "delete_file"}
+    {"submit", "cancel", "decide", "erase", "write", "pause", "release", "save_file", "delete_file", "commit_step"}
 )
 """The verbs of the store that change what is known of a run. The others look, or keep the worker's own lease."""
 
@@ -102,6 +103,8 @@ class _KillingStore:
 
     def __getattr__(self, verb: str) -> Any:
         method = getattr(self._store, verb)
+        if not callable(method):
+            return method
 
         def call(*args: Any, **kwargs: Any) -> Any:
             last = self._killer.arrive(verb, args)
@@ -125,6 +128,8 @@ def describe(verb: str, arguments: tuple[Any, ...]) -> str:
         parts += [f"the end, {subject.end}"] if subject.end is not None else []
     elif isinstance(subject, Verdict):
         parts.append(subject.decision)
+    elif isinstance(subject, StepPlace):
+        parts.append(f"the step {subject.name!r}")
     return f"{verb} ({', '.join(parts)})" if parts else verb
 
 

@@ -33,3 +33,17 @@ def test_of_an_address_only_the_password_is_a_secret() -> None:
     assert redact("p@ss-word-1 and p%40ss-word-1 of shop at db.internal, short") == (
         "*** and *** of shop at db.internal, short"
     )
+
+
+def test_of_a_conninfo_its_password_is_a_secret_too() -> None:
+    redact = Redaction(
+        [r"host=db user=shop password='very long\'s secret' dbname=shop", "postgres://a@b/c?password=second-one"]
+    )
+    assert redact("very long's secret of shop at db, and second-one") == "*** of shop at db, and ***"
+
+
+def test_a_word_that_is_user_and_password_is_hidden_only_in_the_address() -> None:
+    redact = Redaction(["postgresql://postgres:postgres@localhost/app"])
+    assert redact("the postgres store: postgresql://postgres:postgres@localhost/app") == (
+        "the postgres store: postgresql://postgres:***@localhost/app"
+    )

@@ -19,10 +19,10 @@ TOKEN = "a-token-that-is-long-enough"
 PROMISED = """
 app.package app.name server.host server.port server.public-url server.secret server.stop-grace-s
 server.trusted-proxies server.cors-origins ai.model ai.store.type ai.store.path ai.store.schema ai.store.listen-url
-ai.runs.worker ai.runs.concurrency ai.runs.parallel-calls ai.tools.threads ai.runs.lease-ms ai.runs.max-attempts
-ai.runs.max-in-flight ai.runs.on-busy ai.models.concurrency ai.tools.max-result-kb ai.files.max-mb
-ai.conversations.ttl-s ai.retention.days ai.approvals.expire-after-s ai.http.anonymous ai.http.prefix ai.mcp.enabled
-ai.mcp.approvals ai.a2a.enabled log.level log.format
+ai.store.connections ai.runs.worker ai.runs.concurrency ai.runs.parallel-calls ai.tools.threads ai.runs.lease-ms
+ai.runs.max-attempts ai.runs.max-in-flight ai.runs.on-busy ai.models.concurrency ai.tools.max-result-kb
+ai.files.max-mb ai.conversations.ttl-s ai.retention.days ai.approvals.expire-after-s ai.http.anonymous ai.http.prefix
+ai.mcp.enabled ai.mcp.approvals ai.a2a.enabled log.level log.format
 """
 
 
@@ -106,12 +106,10 @@ def test_every_key_has_its_variable(tmp_path: Path, key: str) -> None:
         "ai.http.prefix": "/ai", "ai.mcp.approvals": "decline", "log.level": "debug", "log.format": "text",
         "ai.http.anonymous": "yes", "ai.mcp.enabled": "0", "ai.a2a.enabled": "no", "app.package": "shop.agents",
         "server.trusted-proxies": "10.0.0.1", "server.cors-origins": "https://x.example",
+        "ai.store.schema": "shop", "ai.store.connections": "70",
     }  # fmt: skip
-    texts = {"app.name", "server.host", "ai.model", "ai.store.path"}
-    not_built = {
-        "ai.retention.days": "3", "ai.store.schema": "shop", "ai.store.listen-url": "postgresql://h",
-        "ai.conversations.ttl-s": "1",
-    }  # fmt: skip
+    texts = {"app.name", "server.host", "ai.model", "ai.store.path", "ai.store.listen-url"}
+    not_built = {"ai.retention.days": "3", "ai.conversations.ttl-s": "1"}
     if key in not_built:
         assert f"{key!r} from {variable_of(key)}" in refusal(tmp_path, **{variable_of(key): not_built[key]})
         return
@@ -171,6 +169,12 @@ def test_a_known_key_in_the_place_of_a_section_stops(write: Callable[..., Path])
         ({"ai": {"runs": {"worker": "perhaps"}}}, "'ai.runs.worker' from application.json is 'perhaps'"),
         ({"ai": {"runs": {"on-busy": "wait"}}}, "'replace', 'queue' or 'reject'"),
         ({"ai": {"store": {"type": "mysql"}}}, "'file' or 'postgres'"),
+        ({"ai": {"store": {"schema": "Shop"}}}, "'Shop': use small letters, digits and '_'"),
+        ({"ai": {"store": {"schema": "shop-ai"}}}, "'shop-ai': use small letters"),
+        ({"ai": {"store": {"schema": "pg_shop"}}}, "PostgreSQL's own"),
+        ({"ai": {"store": {"schema": "a" * 64}}}, "at most 63"),
+        ({"ai": {"store": {"connections": 4}}}, "'ai.store.connections' from application.json is 4"),
+        ({"ai": {"store": {"connections": 201}}}, "200"),
         ({"ai": {"http": {"prefix": "ai/"}}}, "'ai.http.prefix'"),
         ({"ai": {"approvals": {"expire-after-s": 0}}}, "'ai.approvals.expire-after-s'"),
         ({"log": {"level": "loud"}}, "'log.level'"),
@@ -227,14 +231,11 @@ def test_a_caller_of_a_door_that_is_not_there_is_warned_about(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
-        ("AI_STORE_TYPE", "postgres"),
         ("AI_MCP_ENABLED", "true"),
         ("AI_MCP_APPROVALS", "wait"),
         ("AI_A2A_ENABLED", "1"),
         ("AI_RETENTION_DAYS", "30"),
         ("AI_RUNS_MAX_IN_FLIGHT", "100"),
-        ("AI_STORE_SCHEMA", "shop"),
-        ("AI_STORE_LISTEN_URL", "postgresql://h/d"),
         ("AI_CONVERSATIONS_TTL_S", "60"),
     ],
 )

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from typing import Any
+from itertools import count
+from pathlib import Path
+from typing import Any, Protocol
 
 import anyio
+import psycopg
 import pytest
 from msgspec.structs import replace
+from psycopg import sql
 
 from amoxi_py.domain.approval import Approval
 from amoxi_py.domain.encoding import encode_json
@@ -21,6 +25,8 @@ from amoxi_py.domain.run import Lease, RunFailure
 from amoxi_py.domain.tool_call import CallStatus, Effect, StepRecord, ToolCall
 from amoxi_py.ports.store import CallResult, Change, NewStep, Store, Submission, Submitted, Verdict, WorkerKey
 from amoxi_py.stores.sqlite.store import SqliteStore
+from cutting_proxy import CuttingProxy, Door, cutting_proxy
+from postgres_server import GivenServer
 
 ANN = Principal(
     id="user:ann",
@@ -51,15 +57,27 @@ class MovableClock:
         self.time += seconds
 
 
+class Place(Protocol):
+    """Where data are that were empty at first, for as many stores as there are processes on them."""
+
+    def store(self, clock: MovableClock) -> Store:
+        """Make one more store on the data."""
+        ...
+
+    def lose_answer(self, store: Any) -> None:
+        """The next commit of one of its stores lands, and its answer is lost."""
+        ...
+
+
 class World:
     """A store, what its listener was told, and what workers and principals do with it."""
 
     ann, bob, fin, agent = ANN, BOB, FIN, AGENT
 
-    def __init__(self, make: Callable[[MovableClock], Store], clock: MovableClock | None = None) -> None:
+    def __init__(self, place: Place, clock: MovableClock | None = None) -> None:
         self.clock = clock or MovableClock()
-        self.make = make
-        self.store = make(self.clock)
+        self.place = place
+        self.store = place.store(self.clock)
         self.told: list[Event] = []
         self._numbers: dict[tuple[int, int], int] = {}
         self._claims = 0
@@ -70,7 +88,7 @@ class World:
     @asynccontextmanager
     async def other_process(self) -> AsyncIterator[World]:
         """A second store on the same data, as another process has it."""
-        other = World(self.make, self.clock)
+        other = World(self.place, self.clock)
         await other.open()
         try:
             yield other
@@ -215,8 +233,20 @@ class World:
 
     def lose_answer(self) -> None:
         """The next commit of the store lands, and its answer is lost."""
-        assert isinstance(self.store, SqliteStore)
-        writer = self.store._writer
+        self.place.lose_answer(self.store)
+
+
+class SqlitePlace:
+    """A folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def store(self, clock: MovableClock) -> SqliteStore:
+        return SqliteStore(self._folder, clock=clock, synchronous="OFF")
+
+    def lose_answer(self, store: SqliteStore) -> None:
+        writer = store._writer
         assert writer is not None
         writer._connection = _LosesOneAnswer(writer._connection)  # type: ignore[assignment]  # stands in for it
 
@@ -242,22 +272,71 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-MakeStore = Callable[[MovableClock], Store]
+class PostgresPlace:
+    """A schema; each store has a line of its own to the database, to be cut."""
+
+    def __init__(self, dsn: str, schema: str, proxy: CuttingProxy) -> None:
+        self._dsn = dsn
+        self._schema = schema
+        self._proxy = proxy
+        self._doors: dict[int, Door] = {}
+
+    def store(self, clock: MovableClock) -> Store:
+        from amoxi_py.stores.postgres.store import PostgresStore  # half a second that SQLite's tests do not need
+
+        door = self._proxy.door()
+        store = PostgresStore(door.url(self._dsn), schema=self._schema, clock=clock)
+        self._doors[id(store)] = door
+        return store
+
+    def lose_answer(self, store: Store) -> None:
+        self._doors[id(store)].lose_answer()
+
+    def empty(self) -> None:
+        """Leave nothing but the tables, when all stores are closed."""
+        self.close()
+        with psycopg.connect(self._dsn) as connection:
+            named = sql.SQL("SELECT tablename FROM pg_tables WHERE schemaname = {} AND tablename <> 'migration'")
+            tables = connection.execute(named.format(self._schema)).fetchall()
+            places = sql.SQL(", ").join(sql.Identifier(self._schema, table) for (table,) in tables)
+            connection.execute(sql.SQL("TRUNCATE {} RESTART IDENTITY").format(places))
+
+    def close(self) -> None:
+        while self._doors:
+            self._doors.popitem()[1].close()
 
 
-@pytest.fixture(params=["sqlite"])
-def fresh_data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], MakeStore]:
-    """Gives an empty place, as a maker of stores on it; each dialect is a parameter."""
+@pytest.fixture(scope="session")
+def schemas(postgres: GivenServer) -> Iterator[Callable[[], PostgresPlace]]:
+    """Gives empty schemas of one database."""
+    dsn = postgres.fresh_database()
+    numbers = count(1)
+    with cutting_proxy(dsn) as proxy:
+        yield lambda: PostgresPlace(dsn, f"amoxi_{next(numbers)}", proxy)
 
-    def fresh() -> MakeStore:
-        folder = tmp_path_factory.mktemp("store") / "ai"
-        return lambda clock: SqliteStore(folder, clock=clock, synchronous="OFF")
 
-    return fresh
+@pytest.fixture(params=["sqlite", "postgres"])
+def fresh_data(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[], Place]]:
+    """Gives an empty place for stores; each dialect is a parameter."""
+    if request.param == "sqlite":
+        yield lambda: SqlitePlace(tmp_path_factory.mktemp("store") / "ai")
+        return
+    schemas: Callable[[], PostgresPlace] = request.getfixturevalue("schemas")
+    places: list[PostgresPlace] = []
+
+    def fresh() -> Place:
+        places.append(schemas())
+        return places[-1]
+
+    yield fresh
+    for place in places:
+        place.close()
 
 
 @pytest.fixture
-async def world(fresh_data: Callable[[], MakeStore]) -> AsyncIterator[World]:
+async def world(fresh_data: Callable[[], Place]) -> AsyncIterator[World]:
     world = World(fresh_data())
     await world.open()
     yield world
@@ -265,6 +344,21 @@ async def world(fresh_data: Callable[[], MakeStore]) -> AsyncIterator[World]:
 
 
 @pytest.fixture
-def new_world(fresh_data: Callable[[], MakeStore]) -> Callable[[], World]:
-    """For tests that bring their own event loop, and need more than one world."""
-    return lambda: World(fresh_data())
+def new_world(fresh_data: Callable[[], Place]) -> Callable[[], World]:
+    """For tests that bring their own event loop, and need one world after another."""
+    used: list[Place] = []
+
+    def new() -> World:
+        if used and isinstance(used[0], PostgresPlace):  # a schema of its own would take longer than most histories
+            used[0].empty()
+        else:
+            used[:] = [fresh_data()]
+        return World(used[0])
+
+    return new
+
+
+@pytest.fixture
+def new_embedded_world(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], World]:
+    """Worlds of the embedded store, one after another, whichever store is tested."""
+    return lambda: World(SqlitePlace(tmp_path_factory.mktemp("embedded") / "ai"))

@@ -116,6 +116,22 @@ async def test_a_released_run_is_claimable_at_once_and_counts_as_no_crash(world:
     assert (await world.store.get_run(lease.run_id, world.ann)).status is RunStatus.RUNNING
 
 
+async def test_a_run_released_to_rest_is_claimable_by_anybody_after_it_and_counts_as_no_crash(world: Any) -> None:
+    first, second = await world.worker(lease_s=1000), await world.worker(lease_s=1000)
+    lease = await world.start(first)
+    for _ in range(2):
+        world.lose_answer()
+        await world.store.release(lease, rest=5)
+    assert (await world.store.get_run(lease.run_id, world.ann)).status is RunStatus.QUEUED
+    world.clock.move(4.9)
+    assert await world.claim(first) == await world.claim(second) == []
+    world.clock.move(0.1)
+    (rows,) = await world.claim(second)
+    assert (rows.run_id, rows.fence) == (lease.run_id, lease.fence + 1)
+    loaded = await world.store.load(rows)
+    assert (loaded.attempt, loaded.crashes) == (1, 0)
+
+
 async def test_a_run_released_after_an_error_rests_a_second_and_counts_as_a_crash(world: Any) -> None:
     worker = await world.worker(lease_s=1000)
     lease = await world.start(worker)

@@ -170,11 +170,15 @@ class StoreHistory(stateful.RuleBasedStateMachine):
         abandoned = [run for run in self.runs.values() if self.abandoned(run)]
         due = [run for run in self.runs.values() if run["wake"] is not None and run["wake"] <= self.now]
         due.sort(key=lambda run: (run["wake"], run["order"]))
-        expected = [] if mine.key in self.dead else (abandoned + due)[:limit]
         self.lose(lost)
         self.world._claims += 1
         claimed = self.run(self.store.claim(mine, self.world._claims, limit))
-        assert [rows.lease.run_id for rows in claimed] == [run["id"] for run in expected]
+        first = [] if mine.key in self.dead else abandoned[:limit]
+        places = 0 if mine.key in self.dead else limit - len(first)
+        ids = [rows.lease.run_id for rows in claimed]
+        assert ids[: len(first)] == [run["id"] for run in first]
+        self.check_turns(ids[len(first) :], [run["id"] for run in due], places)
+        expected = [self.runs[run_id] for run_id in ids]
         for rows, run in zip(claimed, expected, strict=True):
             crashed = self.abandoned(run)
             run["attempt"] += int(crashed or run["attempt"] == 0)
@@ -188,6 +192,15 @@ class StoreHistory(stateful.RuleBasedStateMachine):
             steps = {place: {step.name: step.value for step in of} for place, of in rows.steps.items()}
             assert steps == run["steps"]
         return stateful.multiple(*(rows.lease for rows in claimed))
+
+    def check_turns(self, claimed: list[str], due: list[str], places: int) -> None:
+        """Check a claim: all that is due by age while there are places; else some, and the oldest among them."""
+        if len(due) < places:
+            assert claimed == due
+            return
+        assert len(set(claimed)) == len(claimed) == places
+        assert set(claimed) <= set(due)
+        assert places < 2 or due[0] in claimed
 
     @stateful.rule(
         lease=leases,

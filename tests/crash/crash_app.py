@@ -2,10 +2,14 @@
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from evidence import table_of
+
 from amoxi_py import Done, NotDone, RunEvent, ToolContext, Unknown, agent, on, singleton, tool
+from amoxi_py.errors import InvalidRequest
 
 
 class Ledger:
@@ -56,6 +60,8 @@ class ShopTools:
         refund_id = await ctx.step("refund", self._effect, ctx.call_id, "refund-money")
         ctx.progress("sending the receipt")
         await ctx.step("mail", self._effect, ctx.call_id, "refund-mail")
+        with suppress(InvalidRequest):  # the file store has no database to lend
+            await ctx.transaction("book", self._book, ctx.call_id)
         receipt = await ctx.save_file("receipt.txt", b"receipt")
         return {"refund": refund_id, "order": order, "receipt": receipt.id}
 
@@ -102,6 +108,10 @@ class ShopTools:
         """
         await ctx.signal.wait()
         return "cancelled"
+
+    async def _book(self, connection: Any, call_id: str) -> str:
+        await connection.execute(f"INSERT INTO {table_of(Path.cwd())} VALUES (%s)", (call_id,))
+        return call_id
 
     def _effect(self, call_id: str, what: str) -> str:
         self.ledger.add(call_id, what)

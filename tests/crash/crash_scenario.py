@@ -7,11 +7,13 @@ goes on where the last one died.
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, cast
 
 from crash_app import Ledger, ShopAgent, ShopTools, tell_of_cancelled
+from evidence import DATABASE, STEPS, rows_of, schema_of, steps_in, table_of
 
 from amoxi_py.declare.declarations import build_declarations
 from amoxi_py.declare.injection import open_instances
@@ -75,13 +77,14 @@ class RenewalHeard:
 
 
 async def play_everything() -> None:
-    """Do all of it in the current folder."""
+    """Do all of it in the current folder, on the file store there, or in a schema of its own of the test's database."""
     folder = Path.cwd()
-    first_process = not (folder / "amoxi.db").exists()
+    first_process = not (folder / STEPS).exists()
+    (folder / STEPS).write_text(json.dumps(sorted(steps_in(rows_of(folder)))), "utf-8")
     scene = SCENE.get()
     assert scene is not None
     declarations = build_declarations([ShopTools, ShopAgent, tell_of_cancelled], provided=[Ledger])
-    store = RenewalHeard(scene.wrap_store(SqliteStore(folder)))
+    store = RenewalHeard(scene.wrap_store(make_store(folder)))
     port = cast(Store, store)
     model = ScriptedModel(SCRIPT)
     async with open_instances(declarations.singletons, {Ledger: Ledger(folder)}) as instances:
@@ -102,6 +105,18 @@ async def play_everything() -> None:
             await asyncio.wait_for(store.renewed.wait(), 10)
         await engine.stop(grace=5.0)
     (folder / "refused.json").write_text(json.dumps(model.refused), encoding="utf-8")
+
+
+def make_store(folder: Path) -> Store:
+    if DATABASE not in os.environ:
+        return SqliteStore(folder)
+    import psycopg  # this and the store take half a second that the other store does not need
+
+    from amoxi_py.stores.postgres.store import PostgresStore
+
+    with psycopg.connect(os.environ[DATABASE]) as connection:
+        connection.execute(f"CREATE TABLE IF NOT EXISTS {table_of(folder)} (call text)")
+    return PostgresStore(os.environ[DATABASE], schema=schema_of(folder))
 
 
 async def everything(engine: Engine, store: Store) -> Run:

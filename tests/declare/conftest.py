@@ -43,6 +43,9 @@ class PlainToolContext(_InThread, ToolContext):
     async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         raise AssertionError("no tool of these tests has steps")
 
+    async def transaction(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("no tool of these tests has steps")
+
     async def save_file(self, name: str, data: Any, *, media_type: str | None = None) -> Any:
         raise AssertionError("no tool of these tests has files")
 
@@ -54,6 +57,9 @@ class PlainSyncToolContext(_InThread, SyncToolContext):
     """The context of sync tools."""
 
     def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("no tool of these tests has steps")
+
+    def transaction(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         raise AssertionError("no tool of these tests has steps")
 
     def save_file(self, name: str, data: Any, *, media_type: str | None = None) -> Any:

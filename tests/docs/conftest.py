@@ -32,9 +32,15 @@ LEFT_OUT = shutil.ignore_patterns("__pycache__", ".pytest_cache", "ai", "*.log",
 INFO = re.compile(r'(?P<language>[a-z]*)(?: title="(?P<title>[^"]+)")?[ \t]*\n')
 NOT_RUN = re.compile(r"<!-- not run: [^\n]{10,} -->\n\s*\Z")
 FILE = re.compile(r"[\w./-]*\.\w+")
-PORT = re.compile(r"(\blocalhost:|\b127\.0\.0\.1:|--port )8080\b")
+PORT = re.compile(r"(\blocalhost:|\b127\.0\.0\.1:|--port |\bSERVER_PORT=)(8080|8081)\b")
+DATABASE = "postgresql://shop:secret@localhost:5432/shop"  # a page that names it gets a database of its own
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 ONE_COMMAND_S = 60.0
+READY = {
+    "uvicorn": ("Uvicorn running on",),
+    "amoxi start": (" is ready: ",),
+    "amoxi worker": ("the worker is ready",),
+}
 MODULE = "guide"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER_OPTIONS = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
@@ -145,11 +151,12 @@ class Terminal:
 class Reader:
     """Somebody who does what a page says, block by block."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, database: str = DATABASE) -> None:
         self.folder = folder
         self.here = folder
         self.ids = Ids()
-        self.port = free_port()
+        self.ports = {"8080": free_port(), "8081": free_port()}
+        self._database = database
         self.last: Callable[[], str] = lambda: ""
         self.ran = 0
         self._failed = ""
@@ -158,7 +165,7 @@ class Reader:
         self._state.write_text("")
         bin_folder = str(Path(sys.executable).parent)
         self._env = {
-            **clean_environment({"SERVER_PORT": str(self.port), "HOME": str(folder.parent)}),
+            **clean_environment({"SERVER_PORT": str(self.ports["8080"]), "HOME": str(folder.parent)}),
             "PATH": bin_folder + os.pathsep + os.environ["PATH"],
         }
 
@@ -166,7 +173,7 @@ class Reader:
         """Do what one block says."""
         block = example.region.lexemes
         title = block["title"] or ""
-        source = self.ids.put_in(PORT.sub(rf"\g<1>{self.port}", str(block["source"])))
+        source = self.ids.put_in(self._with_ports(str(block["source"])).replace(DATABASE, self._database))
         language = block["language"]
         self.ran += 1
         if title == "output":
@@ -179,13 +186,17 @@ class Reader:
         elif language == "sh" and not title:
             self._run(source)
         elif language == "js" and title.startswith("console of "):
-            self._run_in_browser(PORT.sub(rf"\g<1>{self.port}", title.removeprefix("console of ")), source)
+            self._run_in_browser(self._with_ports(title.removeprefix("console of ")), source)
         elif FILE.fullmatch(title):
             self._write(title, source)
         elif language == "python" and not title:
             self._run_python(example, source)
         else:
             raise AssertionError(f"nobody knows how to run a block {language!r} with the title {title!r}")
+
+    def _with_ports(self, text: str) -> str:
+        """Return a text of the page with the ports of this run."""
+        return PORT.sub(lambda found: f"{found[1]}{self.ports[found[2]]}", text)
 
     def check(self) -> None:
         """Raise when the last command failed and the page does not show that."""
@@ -240,7 +251,7 @@ class Reader:
         log = self.folder.parent / f"{title.replace(' ', '-')}-{self.ran}.log"
         terminal = self._terminals[title] = Terminal(script, self.here, self._env, log)
         self.last = terminal.text
-        for sign in ("Uvicorn running on",) if "uvicorn" in script else (" is ready: ", "to kill it"):
+        for sign in next((signs for word, signs in READY.items() if word in script), (" is ready: ", "to kill it")):
             terminal.wait_for(sign)
 
     def _run_python(self, example: Example, source: str) -> None:
@@ -268,8 +279,18 @@ class Reader:
 
     def _compare(self, expected: str) -> None:
         expected = tidy(expected)
-        actual = tidy(self.last().replace(f":{self.port}", ":8080"))
+        actual = self.last()
+        for given, shown in ((self._database, DATABASE), (place_of(self._database), place_of(DATABASE))):
+            actual = actual.replace(given, shown)
+        for shown, port in self.ports.items():
+            actual = actual.replace(f":{port}", f":{shown}")
+        actual = tidy(actual)
         assert self.ids.match(expected, actual), f"the page says:\n{expected}\n\nbut this came:\n{actual}"
+
+
+def place_of(url: str) -> str:
+    """Return an address as messages show it, without its user."""
+    return url.rpartition("@")[2]
 
 
 def tidy(text: str) -> str:
@@ -307,7 +328,7 @@ def blocks_of(path: Path, follow: Callable[[Example], None] = lambda _: None) ->
 
 
 @pytest.fixture
-def read_page(tmp_path: Path) -> Iterator[Callable[[Path, bool], int]]:
+def read_page(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[[Path, bool], int]]:
     """Follow a page to its end: `read_page(path, checkout)` gives how many blocks there were.
 
     With `checkout` the folder looks like a clone of this repository, else it is empty. In that clone `dev.py` runs the
@@ -325,7 +346,8 @@ def read_page(tmp_path: Path) -> Iterator[Callable[[Path, bool], int]]:
             (folder / "dev.py").write_text(
                 f"import os\nos.execv({sys.executable!r}, [{sys.executable!r}, '-m', 'amoxi_py', 'dev'])\n"
             )
-        reader = Reader(folder)
+        names_database = DATABASE in path.read_text("utf-8")
+        reader = Reader(folder, request.getfixturevalue("postgres_url") if names_database else DATABASE)
         readers.append(reader)
         document = blocks_of(path, reader.follow)
         module = sys.modules[MODULE] = ModuleType(MODULE)  # so that classes of the page are found by their name

@@ -179,7 +179,7 @@ def test_a_reader_that_left_gets_nothing_more_and_leaves_nothing_behind() -> Non
         assert len(gone._events) == 0
         assert seqs(await bounded(stays.take())) == [1]
         hub.unfollow(1, stays)
-        assert hub._followers == {}
+        assert not hub.conversations()
 
     asyncio.run(story())
 
@@ -194,9 +194,9 @@ def test_a_watcher_sees_the_events_of_its_run_alone_until_it_is_taken_off() -> N
     def watch(each: Event) -> None:
         seen.append(each.seq)
 
-    hub.watch(1, watch)
+    hub.watch(1, 1, watch)
     hub.publish([event(1), event(2, run=2), event(3)])
-    hub.unwatch(1, watch)
+    hub.unwatch(1, 1, watch)
     hub.publish([event(4)])
     assert seen == [1, 3]
 
@@ -206,9 +206,9 @@ def test_taking_off_an_old_watcher_leaves_a_newer_one() -> None:
     old: list[Event] = []
     new: list[Event] = []
     first, second = old.append, new.append
-    hub.watch(1, first)
-    hub.watch(1, second)
-    hub.unwatch(1, first)
+    hub.watch(1, 1, first)
+    hub.watch(1, 1, second)
+    hub.unwatch(1, 1, first)
     hub.publish([event(1)])
     assert (old, seqs(new)) == ([], [1])
 
@@ -220,8 +220,8 @@ def test_taking_off_an_old_watcher_leaves_a_newer_one() -> None:
 def test_all_who_wait_for_a_runs_end_are_told_once(kind: EventType) -> None:
     async def story() -> None:
         hub = Hub()
-        waiters = [hub.end_of("run_1") for _ in range(3)]
-        other = hub.end_of("run_2")
+        waiters = [hub.end_of("run_1", 1) for _ in range(3)]
+        other = hub.end_of("run_2", 1)
         hub.publish([event(1, type=EventType.MESSAGE_COMPLETED)])
         assert not any(waiter.done() for waiter in waiters)
         hub.publish([event(2, type=kind)])
@@ -229,7 +229,8 @@ def test_all_who_wait_for_a_runs_end_are_told_once(kind: EventType) -> None:
             await bounded(waiter)
         assert not other.done()
         hub.publish([event(3, type=kind)])
-        assert set(hub._ends) == {"run_2"}
+        hub.forget_end("run_2", 1, other)
+        assert not hub.conversations(), "nothing is left of those who were told"
 
     asyncio.run(story())
 
@@ -237,19 +238,123 @@ def test_all_who_wait_for_a_runs_end_are_told_once(kind: EventType) -> None:
 def test_a_waiter_that_gave_up_harms_nobody_and_leaves_nothing_behind() -> None:
     async def story() -> None:
         hub = Hub()
-        gone, cancelled, stays = (hub.end_of("run_1") for _ in range(3))
-        hub.forget_end("run_1", gone)
-        hub.forget_end("run_1", gone)
+        gone, cancelled, stays = (hub.end_of("run_1", 1) for _ in range(3))
+        hub.forget_end("run_1", 1, gone)
+        hub.forget_end("run_1", 1, gone)
         cancelled.cancel()
         hub.publish([event(1, type=EventType.RUN_COMPLETED)])
         await bounded(stays)
         assert not gone.done()
-        hub.forget_end("run_1", stays)
-        last = hub.end_of("run_1")
-        hub.forget_end("run_1", last)
-        assert hub._ends == {}
+        hub.forget_end("run_1", 1, stays)
+        last = hub.end_of("run_1", 1)
+        hub.forget_end("run_1", 1, last)
+        assert not hub.conversations()
 
     asyncio.run(story())
+
+
+# -- a store that does not tell all
+
+
+def test_the_hub_is_interested_in_a_conversation_for_as_long_as_somebody_is() -> None:
+    async def story() -> None:
+        hub = Hub()
+        wanted = hub.conversations()
+        follower = hub.follow(1)
+        seen: list[Event | None] = []
+        watch = seen.append
+        hub.watch(20, 2, watch)
+        end = hub.end_of("run_30", 3)
+        again = hub.end_of("run_31", 3)
+        assert set(wanted) == {1, 2, 3}
+        hub.unfollow(1, follower)
+        hub.publish([event(1, type=EventType.RUN_COMPLETED, run=30, conversation=3)])
+        assert end.done()
+        assert set(wanted) == {2, 3}
+        hub.unwatch(20, 2, watch)
+        hub.forget_end("run_31", 3, again)
+        assert set(wanted) == set()
+
+    asyncio.run(story())
+
+
+def test_what_was_missed_of_one_conversation_is_told_to_those_who_are_interested_in_it_alone() -> None:
+    async def story() -> None:
+        hub = Hub()
+        reader, other_reader = hub.follow(1), hub.follow(2)
+        seen: list[tuple[int, Event | None]] = []
+        hub.watch(10, 1, lambda each: seen.append((10, each)))
+        hub.watch(20, 2, lambda each: seen.append((20, each)))
+        end, other_end = hub.end_of("run_10", 1), hub.end_of("run_20", 2)
+        told = wakes(hub)
+        hub.missed(1)
+        hub.missed(7)
+        assert (reader.overflowed, other_reader.overflowed) == (True, False)
+        assert (end.done(), other_end.done()) == (True, False)
+        assert seen == [(10, None)]
+        assert told == []
+        hub.publish([event(1, type=EventType.RUN_COMPLETED, run=20, conversation=2)])
+        assert other_end.done()
+
+    asyncio.run(story())
+
+
+def test_all_are_told_when_anything_may_have_been_missed() -> None:
+    async def story() -> None:
+        hub = Hub()
+        reader = hub.follow(1)
+        seen: list[Event | None] = []
+        heard: list[Any] = []
+        hub.watch(20, 2, seen.append)
+        hub.listeners.append(heard.append)
+        end = hub.end_of("run_30", 3)
+        told = wakes(hub)
+        hub.miss()
+        assert (reader.overflowed, seen, heard, end.done(), told) == (True, [None], [None], True, [1])
+        assert set(hub.conversations()) == {1, 2}
+
+    asyncio.run(story())
+
+
+def test_news_wakes_the_worker_when_a_run_may_be_due_and_tells_listeners_its_types() -> None:
+    hub = Hub()
+    told = wakes(hub)
+    heard: list[Any] = []
+    hub.listeners.append(heard.append)
+    hub.news({EventType.MESSAGE_COMPLETED}, False)
+    assert told == []
+    hub.news({EventType.RUN_QUEUED, EventType.RUN_FAILED}, True)
+    assert told == [1]
+    assert heard == [{EventType.MESSAGE_COMPLETED}, {EventType.RUN_QUEUED, EventType.RUN_FAILED}]
+
+
+def test_listeners_hear_of_which_types_the_events_of_a_commit_are() -> None:
+    hub = Hub()
+    heard: list[Any] = []
+    hub.listeners.append(heard.append)
+    hub.publish([event(1, type=EventType.RUN_QUEUED), event(2, type=EventType.RUN_STARTED), event(1, run=2)])
+    assert heard == [{EventType.RUN_QUEUED, EventType.RUN_STARTED, EventType.TOOL_PROGRESS}]
+
+
+@pytest.mark.parametrize("kind", [EventType.RUN_CANCELLED, EventType.APPROVAL_DECIDED])
+def test_what_happened_to_a_run_before_it_was_watched_is_heard_when_it_is(kind: EventType) -> None:
+    hub = Hub()
+    seen: list[Event | None] = []
+    hub.publish([event(1, type=EventType.TOOL_PROGRESS), event(2, type=kind), event(3, type=kind, run=2)])
+    hub.watch(1, 1, seen.append)
+    assert [None if one is None else one.seq for one in seen] == [2]
+
+
+def test_runs_whose_end_is_never_told_are_forgotten_in_the_end() -> None:
+    hub = Hub()
+    for run in range(20_000):
+        hub.publish([event(1, type=EventType.RUN_QUEUED, run=run, conversation=run)])
+    assert len(hub._queued) <= 10_000
+    told = wakes(hub)
+    hub.publish([event(2, type=EventType.RUN_COMPLETED, run=90_000, conversation=90_000)])
+    assert told == [], "an end wakes the worker only where another run waits behind"
+    hub.publish([event(2, type=EventType.RUN_COMPLETED, run=90_000, conversation=19_999)])
+    assert told == [1]
 
 
 # -- the worker
@@ -305,7 +410,6 @@ def test_the_worker_is_left_alone_by_an_end_when_nothing_is_queued(kind: EventTy
     told = wakes(hub)
     hub.publish([event(2, type=kind)])
     assert told == []
-    assert hub._queued == set()
 
 
 def test_the_worker_is_left_alone_by_what_is_no_new_work() -> None:

@@ -115,9 +115,9 @@ def test_an_end_that_was_told_just_before_somebody_waits_is_not_waited_for_again
         stream = await engine.follow(ANN, run_id=submitted.run.id)
         end_of, waits = engine._hub.end_of, []
 
-        def end_of_told_one(run_id: str) -> asyncio.Future[None]:
+        def end_of_told_one(run_id: str, conversation: int) -> asyncio.Future[None]:
             waits.append(run_id)
-            return end_of(run_id) if len(waits) > 1 else told  # the first one is never done
+            return end_of(run_id, conversation) if len(waits) > 1 else told  # the first one is never done
 
         engine._hub.end_of = end_of_told_one  # type: ignore[method-assign]
         waiting = asyncio.ensure_future(engine.wait(submitted.run.id, ANN, timeout=100))

@@ -92,7 +92,6 @@ class Server:
             instances=OpenInstances({}),
             models=type("OneModel", (), {"model_for": lambda *_: model})(),
             settings=EngineSettings(worker=worker, poll=0.02, lease=1.0, approvals_expire_after=self.expire_after),
-            clock=self.clock,
         )
         await self.engine.start()
 

@@ -9,11 +9,16 @@ Everything goes through public doors: real server processes, HTTP, and the files
         run = api.submit("kiosk", "hello")
         until(lambda: folder.ledger("paid"))    # lines of that kind
         server.kill9()
+
+The store is a file of the app's folder. A test that is also for servers with a database is marked:
+
+    @pytest.mark.parametrize("store_kind", ["file", "postgres"], indirect=True)
 """
 
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 import time
@@ -315,18 +320,40 @@ def assert_one_story(events: Sequence[EventRecord], end: str = "run.completed") 
 
 
 @pytest.fixture
-def field_env() -> dict[str, str]:
-    """The environment of a server of these tests: two callers, a short lease."""
+def store_kind(request: pytest.FixtureRequest) -> str:
+    """Where the servers of a test have their store: a file in its folder, or as a parameter of the test says."""
+    return str(getattr(request, "param", "file"))
+
+
+@pytest.fixture
+def store_env(store_kind: str, request: pytest.FixtureRequest) -> dict[str, str]:
+    """The environment that gives a server the store of this test."""
+    if store_kind == "file":
+        return {}
+    assert store_kind == "postgres"
+    return {"AI_STORE_TYPE": "postgres", "DATABASE_URL": request.getfixturevalue("postgres_url")}
+
+
+@pytest.fixture
+def field_env(store_env: dict[str, str]) -> dict[str, str]:
+    """The environment of a server of these tests: two callers, a short lease, and a store."""
     return {
         "AI_API_CALLERS_ACME": TOKENS["acme"],
         "AI_API_CALLERS_GLOBEX": TOKENS["globex"],
         "AI_RUNS_LEASE_MS": str(int(LEASE_S * 1000)),
+        **store_env,
     }
 
 
 @pytest.fixture
 def lease_s() -> float:
     return LEASE_S
+
+
+@pytest.fixture
+def trials() -> Callable[[int], int]:
+    """How often a test tries what has to do with chance: `trials(30)`, or as often as `AMOXI_TRIALS` says."""
+    return lambda count: int(os.environ.get("AMOXI_TRIALS") or count)
 
 
 @pytest.fixture
@@ -452,6 +479,17 @@ def last_words() -> Callable[[ModelRequest], tuple[str, int]]:
         raise AssertionError("a request without a person's message")
 
     return read
+
+
+@pytest.fixture
+def database_env(field_env: dict[str, str]) -> Callable[..., dict[str, str]]:
+    """The environment of an app whose store is in a database: `database_env(url, connections=5)`."""
+
+    def env(url: str, **store: object) -> dict[str, str]:
+        names = {f"AI_STORE_{name.upper()}": str(value) for name, value in store.items()}
+        return {**field_env, "AI_STORE_TYPE": "postgres", "DATABASE_URL": url, **names}
+
+    return env
 
 
 @pytest.fixture

@@ -351,6 +351,7 @@ def test_what_is_approved_runs_at_once_and_the_others_stay_open_and_listed_while
 
 
 # O13
+@pytest.mark.parametrize("store_kind", ["file", "postgres"], indirect=True)
 def test_of_twenty_decisions_at_the_same_moment_on_two_servers_one_wins(
     field_app: Any, start: Any, client: Any, reader: Any, strict_model: Any, model_env: Any, at_once: Any
 ) -> None:

@@ -324,6 +324,7 @@ def test_a_rejecting_agent_refuses_the_second_message_and_the_first_turn_is_not_
     assert models.most == 1, "two requests of one conversation were open at once"
 
 
+@pytest.mark.parametrize("store_kind", ["file", "postgres"], indirect=True)
 @pytest.mark.parametrize("policy", ["replace", "queue", "reject"])
 def test_the_policy_of_the_settings_holds_through_every_server_and_every_form_of_submitting(
     field_app: Any,
@@ -377,6 +378,7 @@ def test_the_policy_of_the_settings_holds_through_every_server_and_every_form_of
     assert models.most == 1, "two requests of one conversation were open at once"
 
 
+@pytest.mark.parametrize("store_kind", ["file", "postgres"], indirect=True)
 def test_a_message_beside_a_cancel_of_the_first_turn_is_answered_after_it_or_refused(
     field_app: Any,
     start: Any,
@@ -415,6 +417,7 @@ def test_a_message_beside_a_cancel_of_the_first_turn_is_answered_after_it_or_ref
     assert models.most == 1, "two requests of one conversation were open at once"
 
 
+@pytest.mark.parametrize("store_kind", ["file", "postgres"], indirect=True)
 def test_of_many_messages_at_the_same_moment_each_agent_makes_what_it_says(
     field_app: Any,
     start: Any,

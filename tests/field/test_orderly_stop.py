@@ -218,6 +218,7 @@ def test_nobody_takes_a_run_up_while_its_code_still_runs_in_the_server_that_stop
     assert len(folder.ledger("thread")) == 2
 
 
+@pytest.mark.parametrize("store_kind", ["file", "postgres"], indirect=True)
 def test_messages_during_a_stop_are_refused_or_kept_for_later_and_never_begun(
     field_app: Any, start: Any, client: Any, until: Any
 ) -> None:
@@ -312,6 +313,7 @@ def test_a_run_that_waits_for_approval_waits_on_through_a_stop_that_it_does_not_
     one_story(follower.wait_end())
 
 
+@pytest.mark.parametrize("store_kind", ["file", "postgres"], indirect=True)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_worker_without_a_web_hands_its_runs_over_at_once_when_it_stops(
     field_app: Any, start: Any, client: Any, until: Any, one_story: Any, number: int

@@ -1,4 +1,4 @@
-"""Several servers on one folder: the dead are replaced in time, the living are left alone, the frozen do no harm."""
+"""Several servers on one store: the dead are replaced in time, the living are left alone, the frozen do no harm."""
 
 from __future__ import annotations
 
@@ -74,7 +74,12 @@ def busy_machine(request: pytest.FixtureRequest) -> Iterator[None]:
         hog.wait()
 
 
-@pytest.mark.parametrize("busy_machine", [False, True], ids=["calm", "busy"], indirect=True)
+@pytest.mark.parametrize(
+    ("store_kind", "busy_machine"),
+    [("file", False), ("file", True), ("postgres", True)],
+    ids=["file-calm", "file-busy", "postgres-busy"],
+    indirect=True,
+)
 def test_a_call_and_a_reply_that_outlast_the_lease_several_times_are_never_taken_over(
     field_app: Any,
     start: Any,
@@ -142,7 +147,9 @@ class Holder:
 '''
 
 
-@pytest.mark.parametrize("locks", ["known", "unknown"])
+@pytest.mark.parametrize(
+    ("store_kind", "locks"), [("file", "known"), ("file", "unknown"), ("postgres", "none")], indirect=["store_kind"]
+)
 def test_a_server_that_is_killed_and_comes_back_under_its_name_takes_its_runs_up_within_the_lease(
     field_app: Any, start: Any, client: Any, until: Any, one_story: Any, lease_s: float, locks: str
 ) -> None:
@@ -170,6 +177,7 @@ def test_a_server_that_is_killed_and_comes_back_under_its_name_takes_its_runs_up
 # X04: two recovery scans, the one that lost the claim runs the work anyway.
 
 
+@pytest.mark.parametrize("store_kind", ["file", "postgres"], indirect=True)
 def test_each_of_100_interrupted_runs_is_continued_by_one_of_5_servers_that_start_together(
     field_app: Any, start: Any, client: Any, until: Any, one_story: Any
 ) -> None:
@@ -266,7 +274,7 @@ class Freezer:
 
 
 def freeze_between_commits(server: Any, until: Any) -> None:
-    """Freeze a server that is not in the middle of a commit: on this store it would hold the file until it goes on."""
+    """Freeze a server that is not in the middle of a commit: it would hold the store's file until it goes on."""
 
     def frozen() -> bool:
         server.freeze()
@@ -289,6 +297,7 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
+@pytest.mark.parametrize("store_kind", ["file", "postgres"], indirect=True)
 def test_a_worker_frozen_past_its_lease_writes_nothing_starts_nothing_and_works_on(
     field_app: Any,
     start: Any,
@@ -298,6 +307,7 @@ def test_a_worker_frozen_past_its_lease_writes_nothing_starts_nothing_and_works_
     lease_s: float,
     strict_model: Any,
     model_env: Any,
+    store_kind: str,
 ) -> None:
     answer = Gate()
     script = {
@@ -319,7 +329,7 @@ def test_a_worker_frozen_past_its_lease_writes_nothing_starts_nothing_and_works_
     with api.follow(f"/runs/{runs['model']}/events") as events:
         assert next(event for event in events if event.type == "message.delta").data["text"] == "It is "
     second = start(folder, env=env)
-    freeze_between_commits(first, until)
+    first.freeze() if store_kind == "postgres" else freeze_between_commits(first, until)
     frozen_at = time.monotonic()
     other = client(second)
     for run_id in runs.values():
@@ -354,6 +364,7 @@ def test_a_worker_frozen_past_its_lease_writes_nothing_starts_nothing_and_works_
     assert "Traceback" not in first.log()
 
 
+@pytest.mark.parametrize("store_kind", ["file", "postgres"], indirect=True)
 def test_a_worker_frozen_past_its_lease_that_nobody_replaced_takes_its_own_runs_up_again(
     field_app: Any,
     start: Any,

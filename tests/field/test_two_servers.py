@@ -64,6 +64,7 @@ def without_deltas(events: list[Any]) -> list[Any]:
     return [event for event in events if event.type != "message.delta"]
 
 
+@pytest.mark.parametrize("store_kind", ["file", "postgres"], indirect=True)
 def test_follow_approve_cancel_wait_and_erase_work_on_a_server_that_executes_nothing(
     field_app: Any, start: Any, client: Any, reader: Any, strict_model: Any, model_env: Any, until: Any, one_story: Any
 ) -> None:
@@ -221,6 +222,7 @@ def test_64_conversations_at_once_with_a_long_reader_meet_no_lock_and_lose_no_ev
         assert "Traceback" not in server.log()
 
 
+@pytest.mark.parametrize("store_kind", ["file", "postgres"], indirect=True)
 def test_when_one_of_two_servers_stops_the_other_takes_its_runs_at_once_and_its_readers_too(
     field_app: Any, start: Any, client: Any, reader: Any, strict_model: Any, model_env: Any, until: Any, one_story: Any
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
@@ -372,6 +373,7 @@ def carry_on(request: ModelRequest) -> Any:
     return f"final{bad}word"
 
 
+@pytest.mark.parametrize("store_kind", ["file", "postgres"], indirect=True)
 @pytest.mark.crash
 def test_a_nul_or_half_a_character_at_any_place_becomes_one_sign_and_the_conversation_goes_on(
     field_app: Any, start: Any, client: Any, strict_model: Any, model_env: Any
@@ -454,6 +456,7 @@ def places(api: Any, run: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.parametrize("store_kind", ["file", "postgres"], indirect=True)
 def test_bytes_that_are_no_utf8_are_refused_at_the_door_and_change_nothing(
     field_app: Any, start: Any, client: Any, strict_model: Any, model_env: Any
 ) -> None:
@@ -471,3 +474,51 @@ def test_bytes_that_are_no_utf8_are_refused_at_the_door_and_change_nothing(
     for path in ("/runs/%00", "/runs/run_%00", "/agents/carrier%00/runs", "/runs/%ED%A0%80", "/agents/%FF/runs/x"):
         assert api.get_path(path).status_code == 404, path
     assert api.get_path("/runs").json()["items"] == []
+
+
+@pytest.mark.parametrize("store_kind", ["file", "postgres"], indirect=True)
+def test_ids_numbers_and_names_that_no_store_takes_are_nobodys_or_refused_at_every_route(
+    field_app: Any, start: Any, client: Any, strict_model: Any, model_env: Any
+) -> None:
+    server = start(field_app(CARRIER), env=model_env(strict_model(carry_on)))
+    api = client(server)
+    run = api.submit("carrier", "hello", wait=10)
+    told = api.events(run["id"])
+    for bad in ("\x00", "conv_\x00", "\ud800", "x" * 3000):
+        for body in (
+            {"message": "hello", "conversation_id": bad},
+            {"message": "hello", "files": [bad]},
+            {bad: "hello"},
+        ):
+            text = json.dumps(body)
+            answer = api.http.post("/agents/carrier/runs", content=text, headers={"content-type": "application/json"})
+            assert 400 <= answer.status_code < 500, (body, answer.text)
+        decision = json.dumps({"decision": "approve", "reason": bad})
+        huge = f"call_{run['id'].removeprefix('run_')}_{10**15}_{10**15}"
+        for path in ("/approvals/call_%00", f"/runs/{run['id']}/approvals/%00", f"/approvals/{huge}"):
+            answer = api.http.post(path, content=decision, headers={"content-type": "application/json"})
+            assert 400 <= answer.status_code < 500, (path, answer.text)
+    for place in ("/runs", "/agents/carrier/runs", "/agents/carrier/conversations", "/approvals"):
+        for cursor in ("%00", "%ED%A0%80", "x" * 3000, str(2**63), str(2**70), "-1"):
+            answer = api.get_path(f"{place}?cursor={cursor}")
+            assert answer.status_code in (200, 400, 422), (place, cursor, answer.text)
+    page = api.get_path(f"/agents/carrier/conversations/{run['conversation_id']}?limit=1").json()
+    kind, *numbers = base64.urlsafe_b64decode(page["next_cursor"] + "==").decode().split(":")
+    for number in (0, 2**31, 2**62):
+        forged = base64.urlsafe_b64encode(":".join([kind, *(str(number) for _ in numbers)]).encode()).decode()
+        answer = api.get_path(f"/agents/carrier/conversations/{run['conversation_id']}?cursor={forged.rstrip('=')}")
+        assert answer.status_code == 200, (number, answer.text)
+    for number in (2**31 - 1, 2**31, 2**53, 2**62, 2**63 - 1, 2**63, 2**64, 10**30, -1):
+        for headers, query in (({"last-event-id": str(number)}, ""), ({}, f"?after={number}")):
+            answer = api.get_path(f"/runs/{run['id']}/events{query}", headers=headers)
+            assert answer.status_code in (200, 204, 400, 422), (number, answer.text)
+    uploaded = api.http.post("/files", files={"file": ("a\x00b.txt", b"a\x00b", "text/plain")})
+    assert uploaded.status_code in (200, 201, 422), uploaded.text
+    for path in (f"/agents/carrier/conversations/{run['conversation_id']}%00", "/files/file_%00"):
+        assert api.get_path(path).status_code == 404
+    assert api.http.delete(f"/agents/carrier/conversations/{run['conversation_id']}%00").status_code == 404
+    assert api.post_path(f"/runs/{run['id']}%00/cancel").status_code == 404
+    assert api.events(run["id"]) == told
+    assert len(api.get_path("/runs").json()["items"]) == 1
+    assert "cannot be used" not in server.log()
+    assert "Traceback" not in server.log()

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from amoxi_py.domain.principal import Principal
+from amoxi_py.ports.store import Submission
 from amoxi_py.stores.sql.transaction import load_queries
 from amoxi_py.stores.sqlite.store import SqliteStore
 
@@ -43,3 +48,41 @@ async def test_no_statement_reads_a_growing_table_from_end_to_end(tmp_path: Path
         if name in PAGES:  # what comes in the order of an index is read no further than the page goes
             assert not any("TEMP B-TREE" in one for one in plan), name
     database.close()
+
+
+def work_of(database: sqlite3.Connection, name: str, **values: object) -> int:
+    """How many steps of SQLite's machine a statement takes."""
+    steps = 0
+
+    def step() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    database.set_progress_handler(step, 1)
+    try:
+        database.execute(QUERIES[name], values).fetchall()
+    finally:
+        database.set_progress_handler(None, 1)
+    return steps
+
+
+@pytest.mark.anyio
+async def test_finding_due_runs_costs_no_more_when_one_principal_has_queued_thousands(
+    tmp_path: Path, submission: Callable[..., Submission]
+) -> None:
+    store = await open_store(tmp_path)
+    await store.submit(submission(principal=Principal(id="user:z")))
+    work: list[list[int]] = []
+    for count in (100, 2000):
+        many = (submission(principal=Principal(id="user:m")) for _ in range(count))
+        await asyncio.gather(*(store.submit(one) for one in many))
+        with closing(sqlite3.connect(tmp_path / "amoxi.db")) as database:
+            now = 10**15
+            by_principal = [
+                work_of(database, "due_runs_by_principal", now=now, after=after, limit=2)
+                for after in ("", "user:a", "user:m", "user:z")
+            ]
+            work.append([work_of(database, "due_runs", now=now, limit=10), *by_principal])
+    await store.close()
+    assert work[0] == work[1]

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from amoxi_py.app.redaction import passwords_in
 from amoxi_py.cli.checks.finding import Finding
 from amoxi_py.config.callers import is_caller_variable
 from amoxi_py.config.found import Found
 from amoxi_py.config.load import PROFILE_VARIABLE, PROVIDER_VARIABLES, SECRET_KEYS, SETTINGS_FILE, examine_settings
 from amoxi_py.config.own_sections import OwnSections, examine_own_sections
 from amoxi_py.config.sections import Sections, known_keys, value_of, variable_of
-from amoxi_py.config.settings import DEV, PRODUCTION
+from amoxi_py.config.settings import DATABASE_URL, DEV, PRODUCTION
 from amoxi_py.config.sources import FILE, process_environment, read_variables
 from amoxi_py.declare.scan import Declarations
 from amoxi_py.declare.settings import section_of
@@ -188,6 +189,8 @@ class Configuration:
         for secret in (self.settings.server.secret, self.settings.ai.store.listen_url):
             if secret is not None:
                 held.add(secret.get_secret_value())
+        for address in (self.settings.provider.get(DATABASE_URL), self.settings.listen_url):
+            held |= passwords_in(address or "")
         return sorted((text for text in held if len(text) >= _SHORTEST), key=len, reverse=True)
 
 

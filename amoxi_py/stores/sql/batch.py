@@ -96,10 +96,11 @@ class Batch:
 
     def worker_lives(self, worker: int) -> bool:
         """Whether a worker's lease is current."""
-        if not self._living:
-            rows = self.tx.rows("workers", lease_now=self.lease.now, boot=self.lease.boot)
-            self._living = {key: not dead for key, _, _, dead in rows}
-        return self._living.get(worker, False)
+        lives = self._living.get(worker)
+        if lives is None:
+            rows = self.tx.rows("living_worker", key=worker, lease_now=self.lease.now, boot=self.lease.boot)
+            lives = self._living[worker] = bool(rows)
+        return lives
 
     def forget_workers(self) -> None:
         """Look anew at the next question: workers changed in this batch."""

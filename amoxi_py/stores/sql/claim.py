@@ -12,9 +12,11 @@ from amoxi_py.errors import LeaseLost
 from amoxi_py.ports.store import WorkerKey
 from amoxi_py.stores.sql.batch import Batch
 from amoxi_py.stores.sql.cancel import forget_erased, wake_next
+from amoxi_py.stores.sql.rotation import Rotation
 from amoxi_py.stores.sql.rows import json_rows, load_leased_runs
 from amoxi_py.stores.sql.times import millis_up
 
+_TRIED = 4
 CRASH_PAUSE_MS = 1000
 """How long a run rests after an error ended its execution, so that one that always fails does not spin."""
 
@@ -48,13 +50,13 @@ def retire(batch: Batch, worker: WorkerKey) -> None:
     batch.tx.run("delete_worker", key=worker.key)
 
 
-def release(batch: Batch, lease: Lease, crashed: bool) -> None:
+def release(batch: Batch, lease: Lease, crashed: bool, rest: float) -> None:
     """Queue a running run again; let the next one of the conversation go on after a cancelled one."""
     proof = {"run": lease.run, "worker": lease.worker, "fence": lease.fence}
     if crashed:
         released = batch.tx.rows("release_crashed_run", **proof, now=batch.now, wake_at=batch.now + CRASH_PAUSE_MS)
     else:
-        released = batch.tx.rows("release_run", **proof, now=batch.now)
+        released = batch.tx.rows("release_run", **proof, now=batch.now, wake_at=batch.now + millis_up(rest))
     if released:
         return
     if batch.tx.rows("let_go_cancelled_run", **proof):
@@ -64,6 +66,7 @@ def release(batch: Batch, lease: Lease, crashed: bool) -> None:
 
 def claim(
     batch: Batch,
+    rotation: Rotation,
     worker: WorkerKey,
     number: int,
     limit: int,
@@ -72,18 +75,20 @@ def claim(
 ) -> tuple[RunRows, ...]:
     """Lease runs of dead workers first, then due ones; a worker that is itself dead gets none."""
     tx = batch.tx
-    workers = tx.rows("workers", lease_now=batch.lease.now, boot=batch.lease.boot)
-    mine = next((row for row in workers if row[0] == worker.key and not row[3]), None)
-    if mine is None:
+    workers = tx.rows("workers_to_look_at", key=worker.key, lease_now=batch.lease.now, boot=batch.lease.boot)
+    claims = next((claims for key, claims, is_dead in workers if key == worker.key and not is_dead), None)
+    if claims is None:
         return ()
-    if number <= mine[2]:
+    if number <= claims:
         claimed = [key for (key,) in tx.rows("runs_of_claim", worker=worker.key, number=number)]
         return tuple(load_leased_runs(tx, claimed).values())
-    dead = json_rows([key for key, _, _, is_dead in workers if is_dead])
+    dead = json_rows([key for key, _, is_dead in workers if is_dead])
     if conversations is None and runs is None:
-        due = _due(batch, dead, limit)
+        due = _due(batch, rotation, number, dead, limit)
     else:
         due = _due_among(batch, conversations or (), runs or (), dead, limit)
+    if due and tx.concurrent:
+        due = _lock(batch, due, dead, limit)
     if due:
         tx.run("claim_runs", rows=json_rows(due), worker=worker.key, number=number, now=batch.now)
         tx.run("record_claim", key=worker.key, number=number)
@@ -92,12 +97,34 @@ def claim(
     return _claimed(batch, due)
 
 
-def _due(batch: Batch, dead: str, limit: int) -> list[int]:
+def _due(batch: Batch, rotation: Rotation, number: int, dead: str, limit: int) -> list[int]:
     tx = batch.tx
     due = [key for (key,) in tx.rows("runs_of_workers", rows=dead, limit=limit)] if dead != "[]" else []
     if len(due) < limit:
-        due += [key for _, key in tx.rows("due_runs", now=batch.now, limit=limit - len(due))]
+        due += rotation.choose(tx, batch.now, number, limit - len(due))
     return due
+
+
+def _lock(batch: Batch, runs: list[int], dead: str, limit: int) -> list[int]:
+    """Lock the conversations of runs that nobody else writes to, and return the runs in them that are still due.
+
+    Others claim at the same moment, mostly the same runs: when they were first, those behind are tried.
+    """
+    due = _lock_some(batch, runs, dead)
+    if dead != "[]" and len(due) < len(runs):
+        batch.tx.run("end_frozen_clients", rows=json_rows(runs))
+    if len(runs) == limit and len(due) < limit:
+        behind = batch.tx.rows("due_runs", now=batch.now, limit=_TRIED * limit)
+        more = [key for _, key, _ in behind if key not in runs]
+        due += _lock_some(batch, more, dead)[: limit - len(due)] if more else []
+    return due
+
+
+def _lock_some(batch: Batch, runs: list[int], dead: str) -> list[int]:
+    conversations = json_rows(key for (key,) in batch.tx.rows("lock_conversations_of_runs", rows=json_rows(runs)))
+    still = batch.tx.rows("runs_still_due", rows=json_rows(runs), conversations=conversations, dead=dead, now=batch.now)
+    found = {key for (key,) in still}
+    return [run for run in runs if run in found]
 
 
 def _due_among(batch: Batch, conversations: Sequence[str], runs: Sequence[str], dead: str, limit: int) -> list[int]:

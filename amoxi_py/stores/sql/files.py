@@ -86,8 +86,8 @@ def files_of_run(tx: Transaction, lease: Lease) -> tuple[str, ...]:
 
 def keys_of_files(tx: Transaction, file_ids: Sequence[str], principal: Principal) -> list[int]:
     """Return the keys of a principal's files; raise `NotFound` for the first one that is not its own."""
-    rows = tx.rows("files_of_owner", rows=json_rows(file_ids), principal=principal.owner_key)
-    keys: dict[str, int] = {row[1]: row[0] for row in rows}
+    rows = tx.rows("files_to_use", rows=json_rows(file_ids), principal=principal.owner_key)
+    keys: dict[str, int] = {file_id: key for key, file_id in rows}
     for file_id in file_ids:
         if file_id not in keys:
             raise NotFound("file", file_id)
@@ -108,6 +108,8 @@ def delete_file(batch: Batch, file_id: str, principal: Principal) -> list[str]:
 
 def erase_files(batch: Batch, conversation: int) -> list[str]:
     """Delete the files that are used in this conversation alone, and return the names of their bytes."""
+    if batch.tx.concurrent:
+        batch.tx.rows("lock_files_of", conversation=conversation)
     only_here = batch.tx.rows("files_used_only_in", conversation=conversation)
     batch.tx.run("erase_file_uses", conversation=conversation)
     return _delete(batch, only_here)
@@ -122,6 +124,8 @@ def find_abandoned(tx: Transaction, after: int, now: int) -> tuple[list[int], in
 
 def delete_abandoned(batch: Batch, keys: Sequence[int]) -> list[str]:
     """Delete those of the files that still are abandoned, and return the names of their bytes."""
+    if batch.tx.concurrent:
+        keys = [key for (key,) in batch.tx.rows("lock_files", rows=json_rows(keys))]
     rows = batch.tx.rows("files_unused", rows=json_rows(keys), before=batch.now - UNUSED_LIFE_MS)
     return _delete(batch, rows)
 

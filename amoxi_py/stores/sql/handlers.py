@@ -20,17 +20,17 @@ _WIDTH = 11  # columns of an event as `read_events` takes them
 def claim_handlers(batch: Batch, names: Sequence[str], worker: WorkerKey | None) -> tuple[HandlerLease, ...]:
     """Insert handlers that are new, and give the worker those that no living one has."""
     tx, rows = batch.tx, json_rows(names)
-    known = tx.rows("handlers", rows=rows)
+    known = tx.rows("handlers_to_claim", rows=rows)
     if len(known) < len(names):
         batch.flush()  # events of the same transaction came before
         tx.run("insert_handlers", rows=rows, position=tx.rows("last_event_key")[0][0])
-        known = tx.rows("handlers", rows=rows)
+        known = tx.rows("handlers_to_claim", rows=rows)
     if worker is None or not batch.worker_lives(worker.key):
         return ()
     free = [key for key, _, holder, _ in known if holder is None or not batch.worker_lives(holder)]
     if free:
         tx.run("claim_handlers", rows=json_rows(free), worker=worker.key)
-        known = tx.rows("handlers", rows=rows)
+        known = tx.rows("handlers_to_claim", rows=rows)
     return tuple(
         HandlerLease(name=name, handler=key, worker=worker.key, fence=fence)
         for key, name, holder, fence in known
@@ -61,6 +61,20 @@ def arrivals(
     rows = tx.rows("arrivals", after=start, read_to=last, types=_types(types))
     found = tuple(Arrival(place=place, conversation=conversation, seq=seq) for place, conversation, seq in rows)
     return ArrivalPage(arrivals=found, read_to=last, more=count == limit)
+
+
+def arrivals_until(
+    tx: Transaction, lease: HandlerLease, types: Sequence[EventType], after: int | None, limit: int, until: int
+) -> ArrivalPage:
+    """Read the same where keys are given before they are committed: up to a key that all events have come to."""
+    position = _position(tx, lease)
+    start = position if after is None else max(after, position)
+    read_to = min(start + limit, until)
+    if read_to <= start:
+        return ArrivalPage(arrivals=(), read_to=start, more=False)
+    rows = tx.rows("arrivals", after=start, read_to=read_to, types=_types(types))
+    found = tuple(Arrival(place=place, conversation=conversation, seq=seq) for place, conversation, seq in rows)
+    return ArrivalPage(arrivals=found, read_to=read_to, more=read_to < until)
 
 
 def delivery(
@@ -112,7 +126,8 @@ def _types(types: Sequence[EventType]) -> str:
 def _prove(batch: Batch, lease: HandlerLease) -> None:
     if not batch.worker_lives(lease.worker):
         raise LeaseLost(lease.name)
-    _position(batch.tx, lease)
+    if not batch.tx.rows("handler_to_move", handler=lease.handler, worker=lease.worker, fence=lease.fence):
+        raise LeaseLost(lease.name)
 
 
 def _position(tx: Transaction, lease: HandlerLease) -> int:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from asyncio import Future as LoopFuture
 from collections.abc import AsyncIterable, Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from amoxi_py.domain.approval import Approval
-from amoxi_py.domain.event import EventType
+from amoxi_py.domain.event import Event, EventType
 from amoxi_py.domain.file import File
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Lease, Run, RunRows
-from amoxi_py.errors import LeaseLost, NotFound
+from amoxi_py.errors import LeaseLost, NotFound, StoreUnavailable
 from amoxi_py.ports.deliveries import ArrivalPage, Behind, Delivery, HandlerLease
 from amoxi_py.ports.files import NewFile, StoredFile
 from amoxi_py.ports.operator_store import RunFilter
@@ -21,9 +22,11 @@ from amoxi_py.ports.store import Change, Submission, Submitted, Verdict, WorkerK
 from amoxi_py.ports.views import CallView, Conversation, ConversationPage, LogPage, LogPosition, Page
 from amoxi_py.stores.sql import cancel, changes, claim, decide, files, handlers, log, operating, reading, views
 from amoxi_py.stores.sql.batch import Batch
+from amoxi_py.stores.sql.rotation import Rotation
 from amoxi_py.stores.sql.rows import load_leased_runs, load_messages
 from amoxi_py.stores.sql.transaction import Transaction
-from amoxi_py.stores.sql.verb import Act, Verb
+from amoxi_py.stores.sql.verb import Act, Touches, Verb
+from amoxi_py.stores.sql.writer import Settled, VerbWriter, Waiting
 
 T = TypeVar("T")
 
@@ -31,9 +34,59 @@ T = TypeVar("T")
 class SqlStore(ABC):
     """All verbs and reads of the port but `open`, `close`, and what a dialect knows of dead workers."""
 
+    def __init__(self) -> None:
+        self._rotation = Rotation()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._writer: VerbWriter | None = None
+        self._gathered: Waiting = []
+
     @abstractmethod
-    def _put(self, verb: Verb) -> asyncio.Future[Any]:
+    def _closed(self) -> StoreUnavailable:
+        """Return the error for what is asked before `open` or after `close`."""
+
+    @abstractmethod
+    def _publish(self, events: Sequence[Event]) -> None:
+        """Tell events that this process has committed, on the loop."""
+
+    def _put(self, verb: Verb) -> LoopFuture[Any]:
         """Queue a verb for a transaction that others may share; the future has its value when it is durable."""
+        loop = self._loop
+        if self._writer is None or loop is None:
+            raise self._closed()
+        caller: LoopFuture[Any] = loop.create_future()
+        self._gathered.append((verb, caller))
+        if len(self._gathered) == 1:  # what the same turn of the loop asks for goes in together, and into one commit
+            loop.call_soon(self._hand_over)
+        return caller
+
+    def _hand_over(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        if self._writer is not None and gathered:
+            self._writer.put(gathered)
+
+    def _deliver(self, events: Sequence[Event], settled: Settled) -> None:
+        """Hand a transaction's events and answers to the loop, from the writer's thread, in one go."""
+        self._on_loop(self._tell, events, settled)
+
+    def _on_loop(self, callback: Callable[..., None], *args: Any) -> None:
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(callback, *args)
+        except RuntimeError:  # the loop is closed: nobody is there to hear
+            pass
+
+    def _tell(self, events: Sequence[Event], settled: Settled) -> None:
+        try:
+            if events:
+                self._publish(events)
+        finally:
+            for caller, answer in settled:
+                if caller.done():  # its task was cancelled while it waited
+                    continue
+                if answer.error is None:
+                    caller.set_result(answer.value)
+                else:
+                    caller.set_exception(answer.error)
 
     async def _perform(self, verb: Verb) -> Any:
         return await self._put(verb)
@@ -52,10 +105,16 @@ class SqlStore(ABC):
         return self._put(submission)
 
     async def cancel(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
-        return cast(Run, await self._perform(Act(lambda batch: cancel.cancel(batch, run_id, principal, agent))))
+        return cast(
+            Run,
+            await self._perform(
+                Act(lambda batch: cancel.cancel(batch, run_id, principal, agent), touches=Touches(run_ids=(run_id,)))
+            ),
+        )
 
     async def decide(self, verdict: Verdict) -> tuple[Approval, CallView]:
-        decided = await self._perform(Act(lambda batch: decide.decide(batch, verdict)))
+        touches = Touches(run_ids=(verdict.run_id,))
+        decided = await self._perform(Act(lambda batch: decide.decide(batch, verdict), touches=touches))
         return cast(tuple[Approval, CallView], decided)
 
     async def erase(self, conversation_id: str, principal: Principal, agent: str | None = None) -> int:
@@ -71,7 +130,8 @@ class SqlStore(ABC):
                     raise
             return found[-1]
 
-        erased = cast(int, await self._perform(Act(erase)))
+        touches = Touches(conversation_ids=(conversation_id,))
+        erased = cast(int, await self._perform(Act(erase, touches=touches)))
         await self._remove_blobs(blobs)
         return erased
 
@@ -122,7 +182,8 @@ class SqlStore(ABC):
         self._perform_blocking(Act(lambda batch: claim.renew(batch, worker, lease_s)))
 
     async def retire(self, worker: WorkerKey) -> None:
-        await self._perform(Act(lambda batch: claim.retire(batch, worker), after_writes=True))
+        touches = Touches(worker=worker.key)
+        await self._perform(Act(lambda batch: claim.retire(batch, worker), after_writes=True, touches=touches))
 
     async def claim(
         self,
@@ -133,18 +194,23 @@ class SqlStore(ABC):
         conversations: Sequence[str] | None = None,
         runs: Sequence[str] | None = None,
     ) -> tuple[RunRows, ...]:
-        claimed = await self._perform(Act(lambda batch: claim.claim(batch, worker, number, limit, conversations, runs)))
-        return cast(tuple[RunRows, ...], claimed)
+        def claim_runs(batch: Batch) -> tuple[RunRows, ...]:
+            return claim.claim(batch, self._rotation, worker, number, limit, conversations, runs)
+
+        return cast(tuple[RunRows, ...], await self._perform(Act(claim_runs)))
 
     def write(self, change: Change) -> asyncio.Future[float | None]:
         return self._put(change)
 
     async def pause(self, change: Change, until: float | None, kinds: tuple[str, ...]) -> bool:
-        verb = Act(lambda batch: changes.pause(batch, change, until, kinds), after_writes=True)
+        touches = Touches(conversations=(change.lease.conversation,))
+        verb = Act(lambda batch: changes.pause(batch, change, until, kinds), after_writes=True, touches=touches)
         return cast(bool, await self._perform(verb))
 
-    async def release(self, lease: Lease, *, crashed: bool = False) -> None:
-        await self._perform(Act(lambda batch: claim.release(batch, lease, crashed), after_writes=True))
+    async def release(self, lease: Lease, *, crashed: bool = False, rest: float = 0.0) -> None:
+        touches = Touches(conversations=(lease.conversation,))
+        verb = Act(lambda batch: claim.release(batch, lease, crashed, rest), after_writes=True, touches=touches)
+        await self._perform(verb)
 
     async def load(self, lease: Lease) -> RunRows:
         def load(tx: Transaction) -> RunRows:

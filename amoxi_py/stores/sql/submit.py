@@ -35,8 +35,7 @@ class _Place(Struct, frozen=True, kw_only=True):
 
 def submit_new(batch: Batch, submissions: Sequence[Submission]) -> list[Submitted | None]:
     """Store, together, the submissions that nothing else bears on; the others (None) need `submit`."""
-    places = json_rows((one.run_id, one.conversation_id) for one in submissions)
-    known = {place for (place,) in batch.tx.rows("known_submissions", rows=places)}
+    known = {place for (place,) in batch.tx.rows("known_submissions", rows=places_of(submissions))}
     simple: dict[str, int] = {}
     for place, one in enumerate(submissions):
         if one.new_conversation and one.idempotency_key is None and not one.files and place not in known:
@@ -47,6 +46,11 @@ def submit_new(batch: Batch, submissions: Sequence[Submission]) -> list[Submitte
         for place, answer in zip(simple.values(), _store(batch, _start_conversations(batch, chosen)), strict=True):
             answers[place] = answer
     return answers
+
+
+def places_of(submissions: Sequence[Submission]) -> str:
+    """Return the ids that `known_submissions` looks for."""
+    return json_rows((one.run_id, one.conversation_id) for one in submissions)
 
 
 def submit(batch: Batch, submission: Submission) -> Submitted:

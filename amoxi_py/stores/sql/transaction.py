@@ -13,7 +13,13 @@ _NOTE = re.compile(r"^\s*--.*$", re.MULTILINE)
 
 
 class Transaction(Protocol):
-    """One transaction, or one snapshot to read from. A name is that of a statement in the dialect's `queries.sql`."""
+    """One transaction, or one snapshot to read from. A name is that of a statement in the dialect's `queries.sql`.
+
+    `concurrent` says whether others may write while it lasts: what is found is then locked, and looked at again.
+    """
+
+    @property
+    def concurrent(self) -> bool: ...
 
     def rows(self, name: str, /, **params: Any) -> list[Row]:
         """Run a statement and return its rows."""

@@ -15,11 +15,33 @@ from amoxi_py.stores.sql.changes import write
 from amoxi_py.stores.sql.submit import submit, submit_new
 
 
+class Touches(Struct, frozen=True, kw_only=True):
+    """Which conversations a verb may write to, for a database that has many writers: they are locked before it begins.
+
+    Attributes:
+        conversations: By key.
+        conversation_ids: By public id.
+        run_ids: Those of these runs.
+        worker: Those of the runs that this worker executes, by its key.
+        names: Other things that only one transaction at a time may look for and then make, each by a name of its own.
+    """
+
+    conversations: tuple[int, ...] = ()
+    conversation_ids: tuple[str, ...] = ()
+    run_ids: tuple[str, ...] = ()
+    worker: int | None = None
+    names: tuple[str, ...] = ()
+
+
+NOTHING = Touches()
+
+
 class Act(Struct, frozen=True):
     """A verb that checks and changes by itself. `after_writes` when it must not overtake writes that came before it."""
 
     do: Callable[[Batch], Any]
     after_writes: bool = False
+    touches: Touches = NOTHING
 
 
 Verb = Change | Submission | Act

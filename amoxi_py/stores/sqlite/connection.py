@@ -25,6 +25,8 @@ _DAMAGE = frozenset({"SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT"})
 class SqliteTransaction:
     """Named statements on one connection."""
 
+    concurrent = False
+
     __slots__ = ("_connection",)
 
     def __init__(self, connection: sqlite3.Connection) -> None:

@@ -1,4 +1,4 @@
-"""The work on files' bytes, in threads of its own, and what is removed of them in the background.
+"""The work on files' bytes, in threads of its own.
 
 Reads and writes of bytes never wait for a database that another process keeps busy, so they have other threads than
 what must wait until nobody writes.
@@ -7,9 +7,8 @@ what must wait until nobody writes.
 from __future__ import annotations
 
 import asyncio
-import logging
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import partial
@@ -22,7 +21,6 @@ from amoxi_py.stores.sqlite.connection import SqliteTransaction, connect_to_read
 from amoxi_py.stores.sqlite.files import FileFolder, IncomingFile, portions
 
 T = TypeVar("T")
-log = logging.getLogger("amoxi_py.stores")
 _THREADS = 4
 _REMOVED_AT_ONCE = 32  # others cannot write meanwhile
 
@@ -105,31 +103,3 @@ class FileWork:
         """Return the names that no row refers to; blocks, and reads what is committed now."""
         with closing(connect_to_read(self._database)) as connection:
             return files.without_owner(SqliteTransaction(connection), blobs)
-
-
-class Sweep:
-    """Work that is done in the background when it is started first, and then again and again."""
-
-    def __init__(self, work: Callable[[], Awaitable[None]], every_s: float) -> None:
-        self._work = work
-        self._every_s = every_s
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Begin, once."""
-        if self._task is None:
-            self._task = asyncio.create_task(self._repeat())
-
-    async def stop(self) -> None:
-        """End it, and return when it has ended."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
-
-    async def _repeat(self) -> None:
-        while True:
-            try:
-                await self._work()
-            except Exception as error:  # noqa: BLE001 - nobody waits for this; the next turn tries again
-                log.warning("files that nobody needs could not be removed: %s", error)
-            await asyncio.sleep(self._every_s)

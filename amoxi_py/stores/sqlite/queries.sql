@@ -9,7 +9,15 @@ ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at
 RETURNING key
 
 -- name: workers
-SELECT key, id, claims, expires_at <= :lease_now OR boot IS NOT :boot FROM worker
+SELECT key, id, expires_at <= :lease_now OR boot IS NOT :boot FROM worker
+
+-- name: workers_to_look_at
+-- One worker, and all that are dead.
+SELECT key, claims, expires_at <= :lease_now OR boot IS NOT :boot FROM worker
+WHERE key = :key OR expires_at <= :lease_now OR boot IS NOT :boot
+
+-- name: living_worker
+SELECT key FROM worker WHERE key = :key AND expires_at > :lease_now AND boot IS :boot
 
 -- name: renew_worker
 UPDATE worker SET expires_at = :expires_at
@@ -44,14 +52,33 @@ ORDER BY run.key LIMIT :limit
 -- name: due_runs
 -- The last two are due because the calendar was set back: no queued run, and none that waits for its model, is told
 -- to wait for so long.
-SELECT wake_at, key FROM run WHERE status = 'queued' AND wake_at <= :now
+SELECT wake_at, key, principal FROM run WHERE status = 'queued' AND wake_at <= :now
 UNION ALL
-SELECT wake_at, key FROM run WHERE status = 'waiting' AND wake_at <= :now
+SELECT wake_at, key, principal FROM run WHERE status = 'waiting' AND wake_at <= :now
 UNION ALL
-SELECT wake_at, key FROM run WHERE status = 'queued' AND wake_at > :now + 60000
+SELECT wake_at, key, principal FROM run WHERE status = 'queued' AND wake_at > :now + 60000
 UNION ALL
-SELECT wake_at, key FROM run WHERE waits = '["model"]' AND wake_at > :now + 3600000
+SELECT wake_at, key, principal FROM run WHERE waits = '["model"]' AND wake_at > :now + 3600000
 ORDER BY 1, 2 LIMIT :limit
+
+-- name: due_runs_by_principal
+-- The oldest queued run each of up to :limit principals that come after one, in their order: a walk from one principal
+-- to the next.
+WITH RECURSIVE w (key, principal) AS (
+    SELECT * FROM (
+        SELECT key, principal FROM run INDEXED BY run_due_principal
+        WHERE status = 'queued' AND wake_at <= :now AND principal > :after
+        ORDER BY principal, wake_at, key LIMIT 1
+    )
+    UNION ALL
+    SELECT r.key, r.principal FROM w CROSS JOIN run AS r ON r.key = (
+        SELECT n.key FROM run AS n INDEXED BY run_due_principal
+        WHERE n.status = 'queued' AND n.wake_at <= :now AND n.principal > w.principal
+        ORDER BY n.principal, n.wake_at, n.key LIMIT 1
+    )
+    LIMIT :limit
+)
+SELECT key, principal FROM w
 
 -- name: due_runs_among
 SELECT r.key
@@ -103,7 +130,7 @@ CROSS JOIN conversation AS c ON c.key = r.conversation
 SELECT key FROM run WHERE key = :run AND status = 'running' AND worker = :worker AND fence = :fence
 
 -- name: release_run
-UPDATE run SET status = 'queued', wake_at = :now, updated_at = :now
+UPDATE run SET status = 'queued', wake_at = :wake_at, updated_at = :now
 WHERE key = :run AND status = 'running' AND worker = :worker AND fence = :fence
 RETURNING key
 
@@ -392,6 +419,9 @@ SELECT f.key, f.id, f.name, f.media_type, f.size, f.created_at, f.digest, f.blob
 FROM json_each(:rows) AS j
 CROSS JOIN file AS f ON f.id = j.value AND f.principal = :principal
 
+-- name: files_to_use
+SELECT f.key, f.id FROM json_each(:rows) AS j CROSS JOIN file AS f ON f.id = j.value AND f.principal = :principal
+
 -- name: files_of_run
 SELECT id FROM file WHERE run = :run ORDER BY key
 
@@ -430,7 +460,7 @@ INSERT INTO handler (name, position)
 SELECT value, :position FROM json_each(:rows) WHERE true
 ON CONFLICT (name) DO NOTHING
 
--- name: handlers
+-- name: handlers_to_claim
 SELECT h.key, h.name, h.worker, h.fence FROM json_each(:rows) AS j CROSS JOIN handler AS h ON h.name = j.value
 ORDER BY h.key
 
@@ -438,6 +468,9 @@ ORDER BY h.key
 UPDATE handler SET worker = :worker, fence = fence + 1 WHERE key IN (SELECT value FROM json_each(:rows))
 
 -- name: leased_handler
+SELECT position FROM handler WHERE key = :handler AND worker = :worker AND fence = :fence
+
+-- name: handler_to_move
 SELECT position FROM handler WHERE key = :handler AND worker = :worker AND fence = :fence
 
 -- name: last_of_next_events

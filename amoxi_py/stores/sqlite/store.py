@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from asyncio import Future as LoopFuture
 from collections.abc import AsyncIterable, Callable, Sequence
 from concurrent.futures import Future as ThreadFuture
 from contextlib import suppress
@@ -15,29 +14,33 @@ from typing import Any, TypeVar, cast
 from amoxi_py.domain.event import Event
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import RunRows
-from amoxi_py.errors import AmoxiError, NotFound, StoreUnavailable
+from amoxi_py.domain.tool_call import StepRecord
+from amoxi_py.errors import AmoxiError, InvalidRequest, NotFound, StoreUnavailable
 from amoxi_py.ports.clock import Clock, SystemClock
 from amoxi_py.ports.deliveries import HandlerLease
 from amoxi_py.ports.files import NewFile, StoredFile
-from amoxi_py.ports.store import EventListener, GapListener, WorkerKey
+from amoxi_py.ports.listening import EventListener, GapListener, Interest
+from amoxi_py.ports.store import WorkerKey
+from amoxi_py.ports.transactions import StepPlace, Work
 from amoxi_py.stores.sql import claim, files, handlers
 from amoxi_py.stores.sql.batch import Batch
 from amoxi_py.stores.sql.store import SqlStore
+from amoxi_py.stores.sql.sweep import SWEEP_EVERY_S, Sweep
 from amoxi_py.stores.sql.times import millis
 from amoxi_py.stores.sql.transaction import Transaction
 from amoxi_py.stores.sql.verb import Act, Verb
+from amoxi_py.stores.sql.writer import VerbWriter
 from amoxi_py.stores.sqlite.connection import Synchronous, store_error
 from amoxi_py.stores.sqlite.file_lock import FileLock
-from amoxi_py.stores.sqlite.file_work import FileWork, Sweep
+from amoxi_py.stores.sqlite.file_work import FileWork
 from amoxi_py.stores.sqlite.files import FileFolder
 from amoxi_py.stores.sqlite.migrate import DATABASE, LOCK, open_database
-from amoxi_py.stores.sqlite.readers import Readers
+from amoxi_py.stores.sqlite.readers import SqliteReaders
 from amoxi_py.stores.sqlite.workers import WorkerLocks
-from amoxi_py.stores.sqlite.writer import Caller, Settled, Writer
+from amoxi_py.stores.sqlite.writer import SqliteWriter
 
 T = TypeVar("T")
 _SYSTEM_CLOCK = SystemClock()
-_SWEEP_EVERY_S = 3600.0
 
 
 class SqliteStore(SqlStore):
@@ -52,20 +55,18 @@ class SqliteStore(SqlStore):
         *,
         clock: Clock = _SYSTEM_CLOCK,
         synchronous: Synchronous = "FULL",
-        sweep_every_s: float = _SWEEP_EVERY_S,
+        sweep_every_s: float = SWEEP_EVERY_S,
     ) -> None:
+        super().__init__()
         self._folder = path
         self._file = path / DATABASE
         self._clock = clock
         self._synchronous = synchronous
         self._listener: EventListener | None = None
         self._on_gap: GapListener | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._writer: Writer | None = None
-        self._gathered: list[tuple[Verb, Caller]] = []
         self._lock: FileLock | None = None
         self._locks = WorkerLocks(path / "workers")
-        self._readers = Readers(self._file)
+        self._readers = SqliteReaders(self._file)
         self._files = FileFolder(path / "files", path / LOCK)
         self._file_work = FileWork(self._files, self._file)
         self._sweep = Sweep(self._sweep_files, sweep_every_s)
@@ -75,7 +76,14 @@ class SqliteStore(SqlStore):
         """How many transactions this process has made durable."""
         return 0 if self._writer is None else self._writer.commits
 
-    async def open(self, listener: EventListener, on_gap: GapListener | None = None) -> None:
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    async def open(
+        self, listener: EventListener, on_gap: GapListener | None = None, interest: Interest | None = None
+    ) -> None:
+        """Tell all events, whatever `interest` has: of one machine's processes they are few enough."""
         self._listener = listener
         self._on_gap = on_gap
         self._loop = asyncio.get_running_loop()
@@ -119,9 +127,17 @@ class SqliteStore(SqlStore):
     ) -> tuple[RunRows, ...]:
         def claim_here(batch: Batch) -> tuple[RunRows, ...]:
             self._locks.expire_dead(batch)
-            return claim.claim(batch, worker, number, limit, conversations, runs)
+            return claim.claim(batch, self._rotation, worker, number, limit, conversations, runs)
 
         return cast(tuple[RunRows, ...], await self._perform(Act(claim_here)))
+
+    async def commit_step(self, place: StepPlace, work: Work, *, threaded: bool) -> StepRecord:
+        raise InvalidRequest(
+            f"ctx.transaction({place.name!r}, ...) records its outcome in the app's own PostgreSQL database, and the "
+            "store is a file: set 'ai.store.type' to 'postgres' and DATABASE_URL to the database, or use ctx.step "
+            "(a test calls such a tool with tool_context(connection=...))",
+            code="transactions_need_postgres",
+        )
 
     async def save_file(self, new: NewFile, parts: AsyncIterable[bytes]) -> StoredFile:
         try:
@@ -180,21 +196,6 @@ class SqliteStore(SqlStore):
 
         return cast(tuple[HandlerLease, ...], await self._perform(Act(claim_here)))
 
-    def _put(self, verb: Verb) -> LoopFuture[Any]:
-        loop = self._loop
-        if self._writer is None or loop is None:
-            raise self._closed()
-        caller: LoopFuture[Any] = loop.create_future()
-        self._gathered.append((verb, caller))
-        if len(self._gathered) == 1:  # what the same turn of the loop asks for goes in together, and into one commit
-            loop.call_soon(self._hand_over)
-        return caller
-
-    def _hand_over(self) -> None:
-        gathered, self._gathered = self._gathered, []
-        if self._writer is not None and gathered:
-            self._writer.put(gathered)
-
     def _perform_blocking(self, verb: Verb) -> Any:
         if self._writer is None:
             raise self._closed()
@@ -207,14 +208,14 @@ class SqliteStore(SqlStore):
             raise self._closed()
         return cast(T, await self._readers.read(read))
 
-    def _open(self) -> Writer:
+    def _open(self) -> SqliteWriter:
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # people's messages, and the cookies' secret
             self._lock = FileLock(self._folder / LOCK)
             self._lock.acquire()
             try:
                 connection = open_database(self._file, self._lock, self._synchronous)
-                return Writer(
+                return SqliteWriter(
                     self._file,
                     connection,
                     self._lock,
@@ -228,7 +229,7 @@ class SqliteStore(SqlStore):
         except (sqlite3.Error, OSError) as error:
             raise store_error(self._file, error) from error
 
-    def _close(self, writer: Writer | None) -> None:
+    def _close(self, writer: VerbWriter | None) -> None:
         self._readers.close()
         if writer is not None:
             writer.stop()
@@ -240,35 +241,10 @@ class SqliteStore(SqlStore):
     def _closed(self) -> StoreUnavailable:
         return StoreUnavailable(f"the store {str(self._file)!r} is not open")
 
-    def _deliver(self, events: Sequence[Event], settled: Settled) -> None:
-        """Hand a transaction's events and answers to the loop, from the writer's thread, in one go."""
-        assert self._loop is not None
-        try:
-            self._loop.call_soon_threadsafe(self._tell, events, settled)
-        except RuntimeError:  # the loop is closed: nobody is there to hear
-            pass
-
     def _deliver_gap(self) -> None:
-        assert self._loop is not None
         if self._on_gap is not None:
-            try:
-                self._loop.call_soon_threadsafe(self._on_gap)
-            except RuntimeError:  # the loop is closed: nobody is there to hear
-                pass
+            self._on_loop(self._on_gap)
 
-    def _tell(self, events: Sequence[Event], settled: Settled) -> None:
-        try:
-            if events and self._listener is not None:
-                self._listener(events)
-        finally:
-            for caller, answer in settled:
-                _settle(caller, answer.value, answer.error)
-
-
-def _settle(caller: LoopFuture[Any], value: Any, error: Exception | None) -> None:
-    if caller.done():  # its task was cancelled while it waited
-        return
-    if error is None:
-        caller.set_result(value)
-    else:
-        caller.set_exception(error)
+    def _publish(self, events: Sequence[Event]) -> None:
+        if self._listener is not None:
+            self._listener(events)

@@ -74,8 +74,8 @@ class WorkerLocks:
         self._next_check = time.monotonic() + _CHECK_EVERY_S
         dead = []
         workers = batch.tx.rows("workers", lease_now=batch.lease.now, boot=batch.lease.boot)
-        self._let_go_of_gone({worker_id for _, worker_id, _, _ in workers})
-        for key, worker_id, _, expired in workers:
+        self._let_go_of_gone({worker_id for _, worker_id, _ in workers})
+        for key, worker_id, expired in workers:
             if worker_id not in self._mine and self._is_free(worker_id):
                 self._remove(worker_id)
                 if not expired:
@@ -87,7 +87,7 @@ class WorkerLocks:
     def sweep(self, batch: Batch) -> None:
         """Remove files whose workers are gone: of this process, and of processes that died."""
         workers = batch.tx.rows("workers", lease_now=batch.lease.now, boot=batch.lease.boot)
-        known = {worker_id for _, worker_id, _, _ in workers}
+        known = {worker_id for _, worker_id, _ in workers}
         self._let_go_of_gone(known)
         for file in self._folder.glob("*.lock"):
             worker_id = unquote(file.stem)

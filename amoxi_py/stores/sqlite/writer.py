@@ -1,35 +1,25 @@
-"""The one thread of a process that writes: verbs that wait at the same moment share a transaction.
+"""Makes verbs durable in the database file, and is the process's ear for others.
 
-It is also the process's ear for others: what another process commits is told before anything that this one commits
-after it, so listeners get each conversation's events in order.
+What another process commits is told before anything that this one commits after it, so listeners get each
+conversation's events in order.
 """
 
 from __future__ import annotations
 
 import sqlite3
-import threading
-from asyncio import Future as LoopFuture
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future as ThreadFuture
+from collections.abc import Callable
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import Any
 
-from amoxi_py.domain.event import Event
 from amoxi_py.ports.clock import Clock
 from amoxi_py.stores.sql.batch import Batch
 from amoxi_py.stores.sql.log import read_events
 from amoxi_py.stores.sql.times import millis
 from amoxi_py.stores.sql.verb import Answer, Verb, perform
+from amoxi_py.stores.sql.writer import Deliver, VerbWriter
 from amoxi_py.stores.sqlite.connection import SqliteTransaction, Synchronous, connect_to_write, store_error
 from amoxi_py.stores.sqlite.file_lock import FileLock
 from amoxi_py.stores.sqlite.workers import LeaseClock
 
-Caller = LoopFuture[Any] | ThreadFuture[Any]
-Settled = list[tuple[LoopFuture[Any], Answer]]
-Deliver = Callable[[Sequence[Event], Settled], None]
-
-_BATCH = 512
 _LISTEN_EVERY_S = 0.01
 _TAIL_PAGE = 500
 _TAIL_MOST = 5000
@@ -40,12 +30,11 @@ _CHECKPOINT_WAIT_MS = 100
 _BUSY_MS = 30_000
 
 
-class Writer:
-    """Takes verbs from a queue and makes them durable.
+class SqliteWriter(VerbWriter):
+    """The writer on one connection.
 
-    `deliver` is called from the thread with the events of each transaction, and the answers of callers on the loop;
-    callers in threads get theirs at once, whatever the loop does. `deliver_gap` is called, in the same order, when so
-    much of others was not told yet that it never will be.
+    `deliver_gap` is called, in the order of what is delivered, when so much of others was not told yet that it never
+    will be.
     """
 
     def __init__(
@@ -58,83 +47,28 @@ class Writer:
         deliver: Deliver,
         deliver_gap: Callable[[], None],
     ) -> None:
+        super().__init__(deliver, idle_every_s=_LISTEN_EVERY_S)
         self._file = file
         self._log_file = file.with_name(file.name + "-wal")
         self._lock = lock
         self._clock = clock
         self._lease_clock = LeaseClock(clock)
         self._synchronous = synchronous
-        self._deliver = deliver
         self._deliver_gap = deliver_gap
-        self._queue: SimpleQueue[list[tuple[Verb, Caller]] | None] = SimpleQueue()
-        self.commits = 0
-        self._told: list[Event] = []
         self._checkpoint_at = _CHECKPOINT_BYTES
         self._space_looked_at = 0
         self._use(connection)
         self._last_event = self._last_event_key()
-        self._thread = threading.Thread(target=self._work, name="amoxi-store", daemon=True)
 
-    def start(self) -> None:
-        """Begin to work."""
-        self._thread.start()
+    def _failure(self, error: Exception) -> Exception:
+        return store_error(self._file, error) if isinstance(error, sqlite3.Error | OSError) else error
 
-    def put(self, waiting: list[tuple[Verb, Caller]]) -> None:
-        """Accept verbs; their callers get the answers when they are durable."""
-        self._queue.put(waiting)
-
-    def stop(self) -> None:
-        """Do what was accepted, then close the connection; blocks."""
-        self._queue.put(None)
-        self._thread.join()
-
-    # -- the thread
-
-    def _work(self) -> None:
-        while True:
-            waiting, more = self._take()
-            try:
-                if waiting:
-                    self._perform(waiting)
-                elif more:
-                    self._listen()
-                    self._give_space_back()
-            except Exception:  # noqa: BLE001 - nobody waits for this; the next transaction tells its callers
-                self._behind = True
-            if not more:
-                break
-        self._close()
-
-    def _take(self) -> tuple[list[tuple[Verb, Caller]], bool]:
-        """Return what waits, and whether more may come."""
-        waiting: list[tuple[Verb, Caller]] = []
+    def _idle(self) -> None:
         try:
-            item = self._queue.get(timeout=_LISTEN_EVERY_S)
-            while item is not None:
-                waiting.extend(item)
-                if len(waiting) >= _BATCH:
-                    return waiting, True
-                item = self._queue.get_nowait()
-        except Empty:
-            return waiting, True
-        return waiting, False
-
-    def _perform(self, waiting: list[tuple[Verb, Caller]]) -> None:
-        answers = self._try([verb for verb, _ in waiting])
-        if isinstance(answers, list):
-            self._tell(waiting, answers)
-            return
-        for verb, caller in waiting:  # sent again, because the answer to the commit may be all that was lost
-            answers = self._try([verb])
-            self._tell([(verb, caller)], answers if isinstance(answers, list) else [Answer(error=answers)])
-
-    def _try(self, verbs: list[Verb]) -> list[Answer] | Exception:
-        try:
-            return self._transact(verbs)
-        except (sqlite3.Error, OSError) as error:
-            return store_error(self._file, error)
-        except Exception as error:  # noqa: BLE001 - a mistake in one verb is for its caller to hear; the thread goes on
-            return error
+            self._listen()
+            self._give_space_back()
+        except Exception:  # noqa: BLE001 - nobody waits for this; the next transaction tells its callers
+            self._behind = True
 
     def _transact(self, verbs: list[Verb]) -> list[Answer]:
         answers = self._transact_now(verbs, patient=True)
@@ -171,19 +105,6 @@ class Writer:
         finally:
             self._lock.release()
         return answers
-
-    def _tell(self, waiting: list[tuple[Verb, Caller]], answers: list[Answer]) -> None:
-        settled: Settled = []
-        for (_, caller), answer in zip(waiting, answers, strict=True):
-            if isinstance(caller, LoopFuture):
-                settled.append((caller, answer))
-            elif answer.error is not None:
-                caller.set_exception(answer.error)
-            else:
-                caller.set_result(answer.value)
-        events, self._told = self._told, []
-        if events or settled:
-            self._deliver(events, settled)
 
     def _checkpoint(self) -> None:
         """Move a long log into the file and cut it to nothing.

@@ -1,0 +1,1 @@
+"""The store on PostgreSQL: one database that as many servers share as there are."""

@@ -1,0 +1,118 @@
+"""From an empty schema, or one of an earlier version, to what this version uses, whoever starts first and how many.
+
+A migration only adds: tables, indexes, and columns with a default. So an older version can use what a newer one has
+changed, for as long as both run side by side: it leaves alone what it does not know, and says so in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from importlib import resources
+
+import psycopg
+
+from amoxi_py.stores.postgres.connection import OLDEST_SERVER, Address, lock_number
+from amoxi_py.stores.postgres.statements import in_schema, quoted
+from amoxi_py.stores.sql.transaction import Row
+
+log = logging.getLogger("amoxi_py.stores")
+
+_MIGRATION = re.compile(r"(\d{4})_\w+\.sql")
+_CREATE = (
+    "CREATE TABLE IF NOT EXISTS @migration "
+    '(number integer PRIMARY KEY, name text COLLATE "C" NOT NULL, made_at bigint NOT NULL)'
+)
+
+
+def migrations() -> list[tuple[int, str, str]]:
+    """Return all migrations in order: number, name, SQL with `@` before the names of tables."""
+    found = []
+    for entry in resources.files("amoxi_py.stores.postgres").joinpath("migrations").iterdir():
+        match = _MIGRATION.fullmatch(entry.name)
+        if match is not None:
+            found.append((int(match[1]), entry.name, entry.read_text(encoding="utf-8")))
+    return sorted(found)
+
+
+def migrate(address: Address, connection: psycopg.Connection[Row]) -> None:
+    """Make what is missing.
+
+    Raises:
+        StoreDamaged: the server is too old, its database cannot hold all text, or the role may not make what is
+            missing.
+    """
+    if connection.info.server_version < OLDEST_SERVER:
+        raise address.damaged(f"PostgreSQL {connection.info.server_version // 10000} is too old; 15 or newer is needed")
+    encoding = connection.execute("SHOW server_encoding").fetchone()
+    if encoding is not None and encoding[0] != "UTF8":
+        raise address.damaged(f"the database's encoding is {encoding[0]!r}; make one with ENCODING 'UTF8'")
+    if _missing(address, connection):
+        try:
+            _make(address, connection)
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise address.damaged(
+                f"the role may not make what is missing ({' '.join(str(error).split())}); run 'amoxi migrate' once "
+                "with a role that may create, by its DATABASE_URL"
+            ) from error
+    _prepare_vectors(connection)
+
+
+def made(address: Address, connection: psycopg.Connection[Row]) -> set[int] | None:
+    """Return the numbers of the migrations that were made, or None when the schema has none."""
+    there = connection.execute("SELECT to_regclass(%s)", (in_schema("@migration", address.schema),)).fetchone()
+    if there is None or there[0] is None:
+        return None
+    own = "SELECT count(*) = 2 FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname IN ('number', 'made_at')"
+    if connection.execute(own, (in_schema("@migration", address.schema),)).fetchone() == (False,):
+        raise address.damaged("it has a table 'migration' of something else; choose another schema ('ai.store.schema')")
+    rows = connection.execute(in_schema("SELECT number FROM @migration", address.schema)).fetchall()
+    return {number for (number,) in rows}
+
+
+def _missing(address: Address, connection: psycopg.Connection[Row]) -> bool:
+    found = made(address, connection)
+    known = {number for number, _, _ in migrations()}
+    if found is None:
+        return True
+    newer = found - known
+    if newer:
+        log.warning(
+            "the store in %s was changed by a newer version (migration %d); this one uses what it knows of it",
+            address,
+            max(newer),
+        )
+    return bool(known - found)
+
+
+def _make(address: Address, connection: psycopg.Connection[Row]) -> None:
+    lock = lock_number(address.schema, "migrate")
+    with connection.transaction():
+        connection.execute("SET LOCAL lock_timeout = '60s'")
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock,))
+        found = made(address, connection)
+        if found is None:
+            if not connection.execute("SELECT to_regnamespace(%s)", (quoted(address.schema),)).fetchone()[0]:  # type: ignore[index]  # it has one row
+                connection.execute(f"CREATE SCHEMA {quoted(address.schema)}")
+            connection.execute(in_schema(_CREATE, address.schema))
+        for number, name, script in migrations():
+            if number not in (found or ()):
+                connection.execute(in_schema(script, address.schema))
+                connection.execute(
+                    in_schema("INSERT INTO @migration (number, name, made_at) VALUES (%s, %s, %s)", address.schema),
+                    (number, name, time.time_ns() // 1_000_000),
+                )
+
+
+def _prepare_vectors(connection: psycopg.Connection[Row]) -> None:
+    """Make pgvector usable where the server has it and the role may."""
+    row = connection.execute(
+        "SELECT installed_version IS NULL FROM pg_available_extensions WHERE name = 'vector'"
+    ).fetchone()
+    if row is None or not row[0]:
+        return
+    try:
+        connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+    except psycopg.Error as error:
+        log.info("pgvector is there, but could not be set up: %s", " ".join(str(error).split()))

@@ -1,0 +1,282 @@
+"""The store on PostgreSQL: as many servers share it as there are, and nothing else is needed between them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, Callable, Collection, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import psycopg
+
+from amoxi_py.domain.event import Event, EventType
+from amoxi_py.domain.principal import Principal
+from amoxi_py.domain.tool_call import StepRecord
+from amoxi_py.errors import AmoxiError, NotFound, StoreUnavailable
+from amoxi_py.ports.clock import Clock
+from amoxi_py.ports.deliveries import ArrivalPage, HandlerLease
+from amoxi_py.ports.files import NewFile, StoredFile
+from amoxi_py.ports.listening import EventListener, GapListener, Interest
+from amoxi_py.ports.store import WorkerKey
+from amoxi_py.ports.transactions import StepPlace, Work
+from amoxi_py.stores.postgres.bell import Bell, Hearing
+from amoxi_py.stores.postgres.clock import DatabaseClock
+from amoxi_py.stores.postgres.connection import Address
+from amoxi_py.stores.postgres.files import (
+    Upload,
+    has_bytes,
+    name_of_bytes,
+    name_upload,
+    names_of_bytes,
+    read_part,
+    remove_bytes,
+    remove_unfinished,
+)
+from amoxi_py.stores.postgres.horizon import settled_to
+from amoxi_py.stores.postgres.lease import LeaseRenewal
+from amoxi_py.stores.postgres.migrate import migrate
+from amoxi_py.stores.postgres.readers import PostgresReaders
+from amoxi_py.stores.postgres.telling import Range, Telling
+from amoxi_py.stores.postgres.transaction_steps import TransactionSteps
+from amoxi_py.stores.postgres.writer import PostgresWriter
+from amoxi_py.stores.sql import files, handlers
+from amoxi_py.stores.sql.batch import Batch
+from amoxi_py.stores.sql.log import read_events
+from amoxi_py.stores.sql.rows import json_rows
+from amoxi_py.stores.sql.store import SqlStore
+from amoxi_py.stores.sql.sweep import SWEEP_EVERY_S, Sweep
+from amoxi_py.stores.sql.times import millis
+from amoxi_py.stores.sql.transaction import Transaction
+from amoxi_py.stores.sql.verb import Act, Touches, Verb
+from amoxi_py.stores.sql.writer import VerbWriter
+
+T = TypeVar("T")
+
+FEWEST_CONNECTIONS = 5
+_FIXED_CONNECTIONS = 3  # the writer's, the lease's, the bell's
+_LISTED_AT_ONCE = 1000
+
+
+class PostgresStore(SqlStore):
+    """The store in a schema of a database.
+
+    Args:
+        url: Of the database, as libpq takes it; it may lead to a pooler in transaction mode.
+        schema: Of all tables.
+        listen_url: A direct connection for the bell, where `url` leads to a pooler.
+        connections: The most that this process ever has, its `ctx.transaction`s included; at least 5.
+        clock: Gives the time in place of the database; for tests.
+        sweep_every_s: How often files that nobody needs are removed, from the first worker on.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str = "amoxi",
+        listen_url: str | None = None,
+        connections: int = 10,
+        clock: Clock | None = None,
+        sweep_every_s: float = SWEEP_EVERY_S,
+    ) -> None:
+        if connections < FEWEST_CONNECTIONS:
+            raise ValueError(f"connections {connections!r} are too few; {FEWEST_CONNECTIONS} are needed at least")
+        super().__init__()
+        self._address = Address(url, schema)
+        self._listen_address = self._address if listen_url is None else Address(listen_url, schema)
+        self._database_clock = DatabaseClock()
+        self._given_clock = clock
+        self.for_transactions = max(1, (connections - _FIXED_CONNECTIONS) // 3)
+        self._readers = PostgresReaders(self._address, connections - _FIXED_CONNECTIONS - self.for_transactions)
+        self._transactions = TransactionSteps(self._address, self.for_transactions, self._readers.do, self._given_now)
+        self._lease = LeaseRenewal(self._address)
+        self._bell: Bell | None = None
+        self._ringing: asyncio.Future[None] | None = None
+        self._telling: Telling | None = None
+        self._sweep = Sweep(self._sweep_files, sweep_every_s)
+
+    @property
+    def clock(self) -> Clock:
+        return self._given_clock or self._database_clock
+
+    @property
+    def commits(self) -> int:
+        """How many transactions this process has made durable."""
+        return 0 if self._writer is None else self._writer.commits
+
+    async def open(
+        self, listener: EventListener, on_gap: GapListener | None = None, interest: Interest | None = None
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._telling = telling = Telling(listener, on_gap, interest, self._events_of, self._last_seqs)
+        hearing = Hearing(
+            news=lambda news, due: self._on_loop(telling.news, news, due),
+            missed=lambda: self._on_loop(telling.missed),
+            poll=lambda: self._on_loop(telling.poll),
+            try_it=lambda channel, what: self._on_loop(self._ring_from_elsewhere, channel, what),
+        )
+        self._bell = bell = Bell(self._listen_address, hearing)
+
+        def made_due() -> None:
+            if interest is not None:
+                self._on_loop(interest.news, (), True)
+
+        writer = PostgresWriter(self._address, self.clock, self._database_clock, self._deliver, bell.ring, made_due)
+        await asyncio.to_thread(self._open, writer)
+        self._writer = writer
+        writer.start()
+        await asyncio.to_thread(bell.start)
+
+    async def close(self) -> None:
+        await self._sweep.stop()
+        self._hand_over()
+        writer, self._writer = self._writer, None
+        if self._telling is not None:
+            await self._telling.close()
+        await self._transactions.close()
+        await asyncio.to_thread(self._close, writer)
+
+    async def enroll(self, worker_id: str, lease_s: float) -> WorkerKey:
+        worker = await super().enroll(worker_id, lease_s)
+        self._sweep.start()
+        return worker
+
+    def renew(self, worker: WorkerKey, lease_s: float) -> None:
+        self._lease.renew(worker, lease_s, self._given_now())
+
+    async def commit_step(self, place: StepPlace, work: Work, *, threaded: bool) -> StepRecord:
+        if self._writer is None:
+            raise self._closed()
+        return await self._transactions.commit(place, work, threaded=threaded)
+
+    def _given_now(self) -> int | None:
+        return None if self._given_clock is None else millis(self._given_clock.now())
+
+    # -- files
+
+    async def save_file(self, new: NewFile, parts: AsyncIterable[bytes]) -> StoredFile:
+        try:
+            return await self.get_file(new.id, new.principal)
+        except NotFound:
+            pass
+        upload = Upload(self._address, self._readers)
+        try:
+            written = await upload.take(parts)
+            place = Touches() if new.lease is None else Touches(conversations=(new.lease.conversation,))
+            touches = Touches(
+                names=name_of_bytes(files.blob_name(new.principal, written.digest)).names,
+                conversations=place.conversations,
+            )
+
+            def save(batch: Batch) -> StoredFile:
+                return files.save_file(batch, new, written, partial(name_upload, batch, upload.key))
+
+            return cast(StoredFile, await self._perform(Act(save, touches=touches)))
+        finally:
+            await self._discard(upload)
+
+    async def read_file(
+        self, file_id: str, principal: Principal, start: int, length: int, *, readable: Sequence[str] = ()
+    ) -> bytes:
+        def read(tx: Transaction) -> bytes:
+            blob = files.blob_of(tx, file_id, principal, readable)
+            piece = read_part(tx, blob, start, length)
+            if not piece and not has_bytes(tx, blob):
+                raise StoreUnavailable(f"the bytes of the file {file_id!r} are gone: put the store's tables back")
+            return piece
+
+        return await self._read(read)
+
+    async def _remove_blobs(self, blobs: set[str]) -> None:
+        if blobs:
+            some = sorted(blobs)
+            await self._perform(Act(lambda batch: remove_bytes(batch, some), touches=names_of_bytes(some)))
+
+    async def _discard(self, upload: Upload) -> None:
+        """Remove an upload that got no name, whatever becomes of who waits for it."""
+        if upload.key >= 0:
+            with suppress(AmoxiError):  # else the sweep removes it
+                await asyncio.shield(
+                    asyncio.ensure_future(self._perform(Act(lambda batch: remove_unfinished(batch, upload.key))))
+                )
+
+    async def _sweep_files(self) -> None:
+        while await self._perform(Act(remove_unfinished)):
+            pass
+        after: int | None = 0
+        while after is not None:
+            find = partial(files.find_abandoned, after=after, now=millis(self.clock.now()))
+            abandoned, after = await self._read(find)
+            if abandoned:
+                await self._delete_abandoned(abandoned)
+
+    async def _delete_abandoned(self, keys: list[int]) -> None:
+        blobs: set[str] = set()
+        await self._perform(Act(lambda batch: blobs.update(files.delete_abandoned(batch, keys))))
+        await self._remove_blobs(blobs)
+
+    # -- handlers of events
+
+    async def arrivals(
+        self, lease: HandlerLease, types: Sequence[EventType], after: int | None, limit: int
+    ) -> ArrivalPage:
+        until = cast(int, await self._readers.do(partial(settled_to, self._address)))
+        return await self._read(lambda tx: handlers.arrivals_until(tx, lease, types, after, limit, until))
+
+    # -- what others committed
+
+    async def _events_of(self, ranges: Sequence[Range], types: Sequence[EventType] | None) -> Sequence[Event]:
+        rows = json_rows(ranges)
+        kinds = None if types is None else json_rows(int(kind) for kind in types)
+        return await self._read(lambda tx: read_events(tx, tx.rows("events_between", rows=rows, types=kinds)))
+
+    async def _last_seqs(self, conversations: Collection[int]) -> dict[int, int]:
+        return await self._read(lambda tx: dict(tx.rows("last_seqs", rows=json_rows(conversations))))
+
+    def _ring_from_elsewhere(self, channel: str, what: str) -> None:
+        """Tell a channel something for the bell to hear, which finds out by itself whether it was told."""
+
+        async def ring() -> None:
+            with suppress(StoreUnavailable):
+                await self._readers.do(
+                    lambda line: self._address.transaction(line).rows("ring", channel=channel, told=what)
+                )
+
+        self._ringing = asyncio.ensure_future(ring())
+
+    # -- threads
+
+    def _perform_blocking(self, verb: Verb) -> Any:
+        raise NotImplementedError  # renewing has a connection of its own
+
+    async def _read(self, read: Callable[[Transaction], T]) -> T:
+        if self._writer is None:
+            raise self._closed()
+        return cast(T, await self._readers.read(read))
+
+    def _open(self, writer: PostgresWriter) -> None:
+        try:
+            with self._address.connect() as connection:
+                migrate(self._address, connection)
+                row = connection.execute(self._address.statements["now"].text).fetchone()
+                if row is not None:
+                    self._database_clock.follow(row[0])
+            writer.connect()
+        except (psycopg.Error, OSError) as error:
+            raise self._address.error(error) from error
+
+    def _close(self, writer: VerbWriter | None) -> None:
+        self._readers.close()
+        if writer is not None:
+            writer.stop()
+        if self._bell is not None:
+            self._bell.stop()
+        self._lease.close()
+
+    def _closed(self) -> StoreUnavailable:
+        return StoreUnavailable(f"the store in {self._address} is not open")
+
+    def _publish(self, events: Sequence[Event]) -> None:
+        if self._telling is not None:
+            self._telling.own(events)

@@ -1,0 +1,204 @@
+"""Two processes write to one conversation at the same moment: what comes of it must be what some order of them gives.
+
+What each order gives is found out by the embedded store, one verb after another; its own histories are checked against
+a model. A claim may pass over what somebody else writes to at that moment, so one that got nothing may be left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from amoxi_py.domain.tool_call import CallStatus
+from amoxi_py.errors import Conflict, LeaseLost, NotFound
+
+VERBS = ("result", "pause", "release", "finish", "cancel", "approve", "decline", "queue", "replace", "claim", "erase")
+OF_THE_WORKER = ("result", "pause", "release", "finish")
+OUTCOMES = (Conflict, LeaseLost, NotFound)
+PLAYS = st.lists(
+    st.tuples(st.sampled_from(VERBS), st.booleans(), st.booleans()),
+    min_size=2,
+    max_size=4,
+    unique_by=lambda play: play[0],
+)
+
+
+class Scene:
+    """A run with a started call and one that waits for a person, and another one behind it; two workers."""
+
+    def __init__(self, world: Any, waits: bool) -> None:
+        self.world = world
+        self._waits = waits
+
+    async def prepare(self) -> None:
+        world = self.world
+        self.workers = [await world.worker(), await world.worker()]
+        self.first = world.submission("first", claim_by=self.workers[0])
+        submitted = await world.store.submit(self.first)
+        assert submitted.rows is not None
+        self.lease = submitted.rows.lease
+        self.conversation = self.first.conversation_id
+        self.behind = world.submission("behind", conversation=self.conversation, on_busy="queue")
+        await world.store.submit(self.behind)
+        asked = world.call(self.lease, 1, 1, approval=world.approval())
+        self.started, self.asked = world.call(self.lease, 1, 0, status=CallStatus.STARTED), asked
+        calls = (asked,) if self._waits else (self.started, asked)
+        await world.store.write(world.reply(self.lease, 1, *calls))
+        if self._waits:
+            assert await world.store.pause(world.change(self.lease), None, ("approval",))
+
+    def verb(self, name: str, store: Any) -> Callable[[], Awaitable[Any]]:
+        """Return what does a verb in one of the stores, and gives what is the same in every store."""
+        world, lease = self.world, self.lease
+        match name:
+            case "result":
+                change = world.result(lease, self.started if not self._waits else self.asked, "x")
+                return lambda: store.write(change)
+            case "finish":
+                finish = world.finish(lease, 2)
+                return lambda: store.write(finish)
+            case "pause":
+                pause = world.change(lease)
+                return lambda: store.pause(pause, None, ("approval",))
+            case "release":
+                return lambda: store.release(lease)
+            case "cancel":
+                return lambda: _status(store.cancel(self.first.run_id, world.ann))
+            case "approve" | "decline":
+                verdict = world.verdict(self.asked, lease, decision=name)
+                return lambda: _none(store.decide(verdict))
+            case "queue" | "replace":
+                sent = world.submission(name, conversation=self.conversation, on_busy=name)
+                setattr(self, name, sent)
+                return lambda: _none(store.submit(sent))
+            case "claim":
+                return lambda: self._texts_of(store.claim(self.workers[1], 1, 5))
+            case _:
+                return lambda: _none(store.erase(self.conversation, world.ann))
+
+    async def _texts_of(self, claiming: Awaitable[Any]) -> list[str]:
+        names = {
+            getattr(self, name).run_id: name for name in ("first", "behind", "queue", "replace") if hasattr(self, name)
+        }
+        return [names[rows.lease.run_id] for rows in await claiming]
+
+    async def outcome(self, store: Any) -> Any:
+        """Return all that readers see, but for what each store chooses by itself."""
+        ann = self.world.ann
+        try:
+            position = await store.find_log(ann, conversation_id=self.conversation)
+        except NotFound:
+            return "erased"
+        runs = [
+            run for name in ("first", "behind", "queue", "replace") if (run := getattr(self, name, None)) is not None
+        ]
+        names = {run.run_id: run.text for run in runs}
+        seen = {run.text: await store.get_run(run.run_id, ann) for run in runs}
+        page = await store.read_conversation(self.conversation, ann, limit=100)
+        log = (await store.read_log(position, 0, 1000, 10**9)).events
+        seqs = [event.seq for event in log]
+        assert seqs == sorted(set(seqs)), "the log has each number once"
+        return (
+            {text: (run.status, run.attempt) for text, run in seen.items()},
+            [
+                (
+                    names[message.run_id],
+                    message.role,
+                    message.text,
+                    [(call.n, call.status, call.result) for call in message.calls],
+                )
+                for message in page.messages.items
+            ],
+            {
+                text: [event.type.label for event in log if event.run_id == run.run_id]
+                for run, text in zip(runs, names.values(), strict=True)
+            },
+        )
+
+
+async def _status(cancelling: Awaitable[Any]) -> str:
+    return str((await cancelling).status)
+
+
+async def _none(doing: Awaitable[Any]) -> None:
+    await doing
+
+
+async def told(doing: Callable[[], Awaitable[Any]]) -> Any:
+    try:
+        return await doing()
+    except OUTCOMES as error:
+        return type(error).__name__
+
+
+def orders(plays: Sequence[tuple[str, bool, bool]]) -> list[tuple[int, ...]]:
+    """Return all orders in which a worker's own changes keep theirs."""
+    own = [place for place, (name, _, _) in enumerate(plays) if name in OF_THE_WORKER]
+    return [
+        order
+        for order in itertools.permutations(range(len(plays)))
+        if [place for place in order if place in own] == own
+    ]
+
+
+async def together(world: Any, plays: Sequence[tuple[str, bool, bool]], waits: bool) -> tuple[list[Any], Any]:
+    """Do all verbs at the same moment, a worker's own in its process, and some with an answer that is lost."""
+    await world.open()
+    scene = Scene(world, waits)
+    try:
+        async with world.other_process() as other:
+            await scene.prepare()
+            doing = []
+            for name, elsewhere, lost in plays:
+                place = other if elsewhere and name not in OF_THE_WORKER else world
+                doing.append(scene.verb(name, place.store))
+                if lost:
+                    place.lose_answer()
+            answers = await asyncio.gather(*map(told, doing))
+            seen = await scene.outcome(other.store)
+            assert await scene.outcome(world.store) == seen
+            for one in (world, other):
+                numbers = [event.seq for event in one.told if event.conversation == scene.lease.conversation]
+                assert numbers == sorted(set(numbers)), "each event is told once, in order"
+        return answers, seen
+    finally:
+        await world.store.close()
+
+
+async def one_by_one(
+    world: Any, plays: Sequence[tuple[str, bool, bool]], waits: bool, order: Sequence[int], answers: Sequence[Any]
+) -> tuple[list[Any], Any]:
+    await world.open()
+    scene = Scene(world, waits)
+    try:
+        await scene.prepare()
+        doing = [scene.verb(name, world.store) for name, _, _ in plays]
+        found = list(answers)
+        for place in order:
+            if plays[place][0] != "claim" or answers[place] != []:
+                found[place] = await told(doing[place])
+        return found, await scene.outcome(world.store)
+    finally:
+        await world.store.close()
+
+
+def test_what_two_processes_do_at_once_is_what_some_order_of_it_gives(
+    new_world: Callable[[], Any], new_embedded_world: Callable[[], Any]
+) -> None:
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(plays=PLAYS, waits=st.booleans())
+    def check(plays: list[tuple[str, bool, bool]], waits: bool) -> None:
+        happened = asyncio.run(together(new_world(), plays, waits))
+        possible = []
+        for order in orders(plays):
+            possible.append(asyncio.run(one_by_one(new_embedded_world(), plays, waits, order, happened[0])))
+            if possible[-1] == happened:
+                return
+        raise AssertionError(f"no order gives {happened!r}; they give {possible!r}")
+
+    check()
