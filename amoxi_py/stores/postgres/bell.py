@@ -10,6 +10,7 @@ not heard, `poll` is called 4 times a second.
 from __future__ import annotations
 
 import logging
+import random
 import socket
 import threading
 import time
@@ -34,6 +35,8 @@ _TRY_S = 2.0
 _LONGEST_PAUSE_S = 2.0
 _LONGEST_PAYLOAD = 7900
 _TRIAL = "?"
+_SPREAD_S = 0.001  # for each process that hears: as many looks for due runs in a second, however many hear of them
+_WIDEST_S = 0.25
 
 
 class Hearing(Struct, frozen=True):
@@ -69,6 +72,8 @@ class Bell:
         self._unheard = 0  # trials since the last one that was heard
         self._told = False
         self._arrived: list[str] = []
+        self._others: dict[str, float] = {}  # when each other bell was heard last
+        self._due_at: float | None = None
         self._begun = threading.Event()
         self.heard = True
 
@@ -142,6 +147,9 @@ class Bell:
             if not self.heard and now - self._polled_at >= _POLL_EVERY_S:
                 self._polled_at = now
                 self._hearing.poll()
+            if self._due_at is not None and now >= self._due_at:
+                self._due_at = None
+                self._hearing.news((), True)
             left = 0.0 if self._arrived else self._time_left()
             readable = wait_for([connection.pgconn.socket, self._awake.fileno()], timeout=left)
             if self._awake.fileno() in readable:
@@ -159,6 +167,8 @@ class Bell:
             until.append(self._rang_at + _RING_EVERY_S)
         if not self.heard:
             until.append(self._polled_at + _POLL_EVERY_S)
+        if self._due_at is not None:
+            until.append(self._due_at)
         return max(min(until) - now, 0.0)
 
     def _try_hearing(self, connection: psycopg.Connection[Any], now: float) -> None:
@@ -182,6 +192,8 @@ class Bell:
                 if payload[1:] == self._own:
                     self._unheard = 0
                     self._say_heard()
+                else:
+                    self._others[payload[1:]] = time.monotonic()
                 continue
             origin, _, rest = payload.partition(" ")
             if origin == self._own:
@@ -189,8 +201,16 @@ class Bell:
             flag, *items = rest.split()
             due = due or flag == "1"
             news.extend(_read(item) for item in items)
-        if news or due:
-            self._hearing.news(news, due)
+        if news:
+            self._hearing.news(news, False)
+        if due and self._due_at is None:
+            self._due_at = time.monotonic() + self._patience()
+
+    def _patience(self) -> float:
+        """How long to wait before looking for a run that all hear of at once: the more hear, the longer, at random."""
+        long_ago = time.monotonic() - 2.5 * _TRY_EVERY_S
+        self._others = {bell: heard for bell, heard in self._others.items() if heard > long_ago}
+        return random.random() * min(len(self._others) * _SPREAD_S, _WIDEST_S)  # noqa: S311 - spreads looks of many
 
     def _ring_now(self, connection: psycopg.Connection[Any]) -> None:
         with self._lock:

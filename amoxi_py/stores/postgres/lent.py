@@ -104,10 +104,15 @@ class Lent(ABC):
 
     def _shut(self) -> None:
         """Shut the socket, which the driver may be waiting for in another thread: closing would not wake that."""
+        with suppress(OSError, psycopg.Error), self._same_socket() as same:
+            same.shutdown(socket.SHUT_RDWR)
+
+    def _same_socket(self) -> socket.socket:
+        """Return the connection's socket under another number, which stays open when the connection is closed."""
         connection = self.connection
-        if connection is not None and not connection.closed:
-            with suppress(OSError, psycopg.Error), socket.fromfd(connection.fileno(), 0, socket.SOCK_STREAM) as same:
-                same.shutdown(socket.SHUT_RDWR)
+        if connection is None or connection.closed:
+            raise OSError("not connected")
+        return socket.fromfd(connection.fileno(), 0, socket.SOCK_STREAM)
 
 
 class AsyncLent(Lent):
@@ -143,7 +148,22 @@ class AsyncLent(Lent):
         except (psycopg.Error, OSError, TimeoutError):
             pass
         finally:
+            await self._close(connection)
+
+    async def _close(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        """Close it, and wait till the server's process has gone: until then its place is not free for another one."""
+        try:
+            same = self._same_socket()
+        except (OSError, psycopg.Error):
             await connection.close()
+            return
+        with same:
+            same.setblocking(False)
+            await connection.close()
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(_CLOSE_S):
+                    while await asyncio.get_running_loop().sock_recv(same, 4096):
+                        pass
 
     async def _connect(self) -> None:
         self.connection = await psycopg.AsyncConnection.connect(self._conninfo, prepare_threshold=None)
@@ -215,7 +235,21 @@ class ThreadLent(Lent):
         with suppress(psycopg.Error, OSError):
             if not idle:
                 self._ask("ROLLBACK", None)
-        connection.close()
+        self._close(connection)
+
+    def _close(self, connection: psycopg.Connection[Any]) -> None:
+        """Close it, and wait till the server's process has gone: until then its place is not free for another one."""
+        try:
+            same = self._same_socket()
+        except (OSError, psycopg.Error):
+            connection.close()
+            return
+        with same:
+            same.settimeout(_CLOSE_S)
+            connection.close()
+            with suppress(OSError):
+                while same.recv(4096):
+                    pass
 
 
 def _look_away(done: asyncio.Future[Any]) -> None:

@@ -25,6 +25,13 @@ _CREATE = (
     '(number integer PRIMARY KEY, name text COLLATE "C" NOT NULL, made_at bigint NOT NULL)'
 )
 
+# Asked of the catalog itself: `to_regclass` may answer from before the wait for the lock.
+_COLUMNS = (
+    "SELECT a.attname FROM pg_namespace AS n JOIN pg_class AS c ON c.relnamespace = n.oid "
+    "JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 "
+    "WHERE n.nspname = %s AND c.relname = 'migration'"
+)
+
 
 def migrations() -> list[tuple[int, str, str]]:
     """Return all migrations in order: number, name, SQL with `@` before the names of tables."""
@@ -61,11 +68,10 @@ def migrate(address: Address, connection: psycopg.Connection[Row]) -> None:
 
 def made(address: Address, connection: psycopg.Connection[Row]) -> set[int] | None:
     """Return the numbers of the migrations that were made, or None when the schema has none."""
-    there = connection.execute("SELECT to_regclass(%s)", (in_schema("@migration", address.schema),)).fetchone()
-    if there is None or there[0] is None:
+    columns = [name for (name,) in connection.execute(_COLUMNS, (address.schema,))]
+    if not columns:
         return None
-    own = "SELECT count(*) = 2 FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname IN ('number', 'made_at')"
-    if connection.execute(own, (in_schema("@migration", address.schema),)).fetchone() == (False,):
+    if not {"number", "made_at"} <= set(columns):
         raise address.damaged("it has a table 'migration' of something else; choose another schema ('ai.store.schema')")
     rows = connection.execute(in_schema("SELECT number FROM @migration", address.schema)).fetchall()
     return {number for (number,) in rows}
@@ -93,7 +99,10 @@ def _make(address: Address, connection: psycopg.Connection[Row]) -> None:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock,))
         found = made(address, connection)
         if found is None:
-            if not connection.execute("SELECT to_regnamespace(%s)", (quoted(address.schema),)).fetchone()[0]:  # type: ignore[index]  # it has one row
+            if (
+                connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (address.schema,)).fetchone()
+                is None
+            ):
                 connection.execute(f"CREATE SCHEMA {quoted(address.schema)}")
             connection.execute(in_schema(_CREATE, address.schema))
         for number, name, script in migrations():
@@ -113,6 +122,8 @@ def _prepare_vectors(connection: psycopg.Connection[Row]) -> None:
     if row is None or not row[0]:
         return
     try:
-        connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_number("", "vector"),))
+            connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
     except psycopg.Error as error:
         log.info("pgvector is there, but could not be set up: %s", " ".join(str(error).split()))

@@ -62,6 +62,21 @@ WHERE key = :key
     AND expires_at > coalesce(:now::bigint, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)
 RETURNING key
 
+-- name: may_claim
+-- A look before the transaction of a claim: whether any run is due, or its worker is dead.
+WITH t AS MATERIALIZED (
+    SELECT coalesce(:now::bigint, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
+)
+SELECT (SELECT now FROM t),
+    EXISTS (SELECT 1 FROM @run WHERE status = 'queued' AND wake_at <= (SELECT now FROM t))
+    OR EXISTS (SELECT 1 FROM @run WHERE status = 'waiting' AND wake_at <= (SELECT now FROM t))
+    OR EXISTS (SELECT 1 FROM @run WHERE status = 'queued' AND wake_at > (SELECT now FROM t) + 60000)
+    OR EXISTS (SELECT 1 FROM @run WHERE waits = '["model"]' AND wake_at > (SELECT now FROM t) + 3600000)
+    OR EXISTS (
+        SELECT 1 FROM @worker AS w WHERE w.expires_at <= (SELECT now FROM t)
+            AND EXISTS (SELECT 1 FROM @run AS r WHERE r.worker = w.key AND r.status = 'running')
+    )
+
 -- name: record_claim
 UPDATE @worker SET claims = :number WHERE key = :key
 
@@ -890,14 +905,14 @@ WITH w AS MATERIALIZED (
 UNION ALL SELECT min(key), count(*) FROM w
 
 -- name: open_approvals
-SELECT t.run, t.turn, t.n, r.id, c.agent, c.id, r.principal, r.facts
-FROM @tool_call AS t
-JOIN @approval AS a ON a.run = t.run AND a.turn = t.turn AND a.n = t.n
-    AND a.decision IS NULL AND (a.expires_at IS NULL OR a.expires_at > :now)
-JOIN @run AS r ON r.key = t.run
+SELECT a.run, a.turn, a.n, r.id, c.agent, c.id, r.principal, r.facts
+FROM @approval AS a
+JOIN @tool_call AS t ON t.run = a.run AND t.turn = a.turn AND t.n = a.n AND t.status = 'open'
+JOIN @run AS r ON r.key = a.run
 JOIN @conversation AS c ON c.key = r.conversation
-WHERE t.status = 'open' AND (t.run, t.turn, t.n) > (:run, :turn::bigint, :n::bigint)
-ORDER BY t.run, t.turn, t.n LIMIT :limit
+WHERE a.whose IS NOT NULL AND (a.run, a.turn, a.n) > (:run, :turn, :n)
+    AND a.decision IS NULL AND (a.expires_at IS NULL OR a.expires_at > :now)
+ORDER BY a.run, a.turn, a.n LIMIT :limit
 
 -- name: insert_secret
 INSERT INTO @secret (name, value) VALUES (:name, :value) ON CONFLICT (name) DO NOTHING

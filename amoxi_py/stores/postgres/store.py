@@ -12,6 +12,7 @@ import psycopg
 
 from amoxi_py.domain.event import Event, EventType
 from amoxi_py.domain.principal import Principal
+from amoxi_py.domain.run import RunRows
 from amoxi_py.domain.tool_call import StepRecord
 from amoxi_py.errors import AmoxiError, NotFound, StoreUnavailable
 from amoxi_py.ports.clock import Clock
@@ -35,6 +36,7 @@ from amoxi_py.stores.postgres.files import (
 )
 from amoxi_py.stores.postgres.horizon import settled_to
 from amoxi_py.stores.postgres.lease import LeaseRenewal
+from amoxi_py.stores.postgres.line import Line
 from amoxi_py.stores.postgres.migrate import migrate
 from amoxi_py.stores.postgres.readers import PostgresReaders
 from amoxi_py.stores.postgres.telling import Range, Telling
@@ -91,6 +93,7 @@ class PostgresStore(SqlStore):
         self._readers = PostgresReaders(self._address, connections - _FIXED_CONNECTIONS - self.for_transactions)
         self._transactions = TransactionSteps(self._address, self.for_transactions, self._readers.do, self._given_now)
         self._lease = LeaseRenewal(self._address)
+        self._claimed: tuple[int, int] | None = None
         self._bell: Bell | None = None
         self._ringing: asyncio.Future[None] | None = None
         self._telling: Telling | None = None
@@ -141,6 +144,27 @@ class PostgresStore(SqlStore):
         worker = await super().enroll(worker_id, lease_s)
         self._sweep.start()
         return worker
+
+    async def claim(
+        self,
+        worker: WorkerKey,
+        number: int,
+        limit: int,
+        *,
+        conversations: Sequence[str] | None = None,
+        runs: Sequence[str] | None = None,
+    ) -> tuple[RunRows, ...]:
+        mine, claim = conversations is not None or runs is not None, (worker.key, number)
+        if not mine and claim != self._claimed and not await self._readers.do(self._may_claim):
+            return ()  # one that is sent again may have got something
+        self._claimed = claim
+        return await super().claim(worker, number, limit, conversations=conversations, runs=runs)
+
+    def _may_claim(self, line: Line) -> bool:
+        """Whether a claim may get anything; a plain read, for nearly always it would not."""
+        ((now, may),) = self._address.transaction(line).rows("may_claim", now=self._given_now())
+        self._database_clock.follow(now)
+        return bool(may)
 
     def renew(self, worker: WorkerKey, lease_s: float) -> None:
         self._lease.renew(worker, lease_s, self._given_now())

@@ -84,9 +84,7 @@ CREATE TABLE @tool_call (
     arguments text NOT NULL,
     result text,
     PRIMARY KEY (run, turn, n)
-) WITH (fillfactor = 70);
-
-CREATE INDEX tool_call_open ON @tool_call (run, turn, n) WHERE status = 'open';
+);
 
 CREATE TABLE @step (
     run bigint NOT NULL,
@@ -117,6 +115,7 @@ CREATE TABLE @approval (
     PRIMARY KEY (run, turn, n)
 );
 
+CREATE INDEX approval_waiting ON @approval (run, turn, n) WHERE whose IS NOT NULL;
 CREATE INDEX approval_open ON @approval (approver, whose, run, turn, n) WHERE whose IS NOT NULL;
 
 -- An event is a type and a reference; only what no other row holds is in its data. Keys are in the order of commits
