@@ -29,7 +29,7 @@ def doctor(profile: str | None, as_json: bool) -> None:
 
     Python, the installed package, settings and where each came from, the app's package, store, model, port and system;
     each finding with the way out. Nothing is changed, no provider is asked, and no secret is printed. The exit code is
-    1 when something keeps the app from starting.
+    1 when something keeps the app from starting, or from what it promises.
     """
     logging.getLogger().setLevel(logging.CRITICAL)  # what others would log is said as a finding
     from amoxi_py.cli.checks.configuration import Configuration
@@ -46,7 +46,10 @@ def doctor(profile: str | None, as_json: bool) -> None:
             "ok": not failed,
             "folder": str(configuration.folder),
             "profile": configuration.settings.profile,
-            "findings": [asdict(finding) for finding in findings],
+            "findings": [
+                {"check": finding.check, "level": finding.level, "text": finding.text, "fix": finding.fix}
+                for finding in findings
+            ],
             "settings": [asdict(row) for row in shown],
         }
         click.echo(json.dumps(told, ensure_ascii=False, indent=2))
@@ -101,5 +104,6 @@ def _summary(findings: list[Finding]) -> str:
         f"{counts[level]} {level}{'s' if counts[level] > 1 else ''}" for level in ("error", "warning") if counts[level]
     ]
     if counts["error"]:
-        return f"{', '.join(told)}: the app cannot start"
+        starts = all(finding.starts for finding in findings if finding.level == "error")
+        return f"{', '.join(told)}: the app {'can start, but not keep its promises' if starts else 'cannot start'}"
     return f"{', '.join(told)}: the app can start" if told else "all is well: the app can start"

@@ -66,13 +66,41 @@ def serve(listener: socket.socket, settings: Settings, on_ready: Callable[[], No
         raise serving.failure from None
 
 
-def serve_as_child(lead: Lead, listener: socket.socket, profile: str, given: Mapping[str, Any]) -> None:
+def serve_as_child(
+    lead: Lead, listener: socket.socket, profile: str, given: Mapping[str, Any], processes: int = 1
+) -> None:
     """Do the same as `serve`, as a process of a supervisor.
 
-    The settings are read anew, because files may have changed; what the command says, `given`, holds.
+    The settings are read anew, because files may have changed; what the command says, `given`, holds. The first
+    process is told how many `processes` there will be, and warns when the database has too few connections for them.
     """
     try:
-        serve(listener, load_settings(profile=profile, given=given), lead.say_ready, lead)
+        settings = load_settings(profile=profile, given=given)
+        if processes > 1:
+            _compare_connections(settings, processes)
+        serve(listener, settings, lead.say_ready, lead)
     except AmoxiError as error:
         print(f"amoxi: {error}", file=sys.stderr, flush=True)
         sys.exit(1)
+
+
+def _compare_connections(settings: Settings, processes: int) -> None:
+    """Say so when the database has too few connections for all processes; a pooler before it has its own number."""
+    store = settings.ai.store
+    if store.type != "postgres" or settings.listen_url is not None:
+        return
+    from amoxi_py.cli.checks.postgres_store import connections_in_words
+    from amoxi_py.stores.postgres.inspection import look_at_places
+
+    try:
+        found = look_at_places(settings.database_url)
+    except AmoxiError:  # opening the store says it, with its place
+        return
+    fit = found.places // store.connections
+    if fit < processes:
+        print(
+            f"amoxi: {connections_in_words(found, store.connections)}: enough for {fit} of the {processes} processes; "
+            f"raise max_connections, lower 'ai.store.connections', or start fewer with --workers {max(1, fit)}",
+            file=sys.stderr,
+            flush=True,
+        )

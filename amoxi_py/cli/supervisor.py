@@ -22,7 +22,8 @@ _CALM_S = 1.0  # a process that lived shorter than this is not started again at 
 class Supervisor:
     """Runs `count` processes of `target(lead, *arguments)`; the others are started when the first one is ready.
 
-    So what keeps all of them from starting is told once, and one brings the store up to date. `greeting` is printed
+    So what keeps all of them from starting is told once, and one brings the store up to date. To the first one `count`
+    is given as a last argument, because what concerns all of them is its part to look at. `greeting` is printed
     when all of them are ready; `grace` is what a stop may take, in seconds.
     """
 
@@ -41,7 +42,7 @@ class Supervisor:
         """Run until a signal ends it; return the exit code: 1 when the first start failed, or a stop did."""
         for number in STOP_SIGNALS:
             signal.signal(number, self._on_signal)
-        self._children = [self._spawn()]
+        self._children = [Child(self._target, (*self._arguments, self._count))]
         started = False
         while not self._stopping:
             time.sleep(_LOOK_AGAIN_S)

@@ -65,7 +65,7 @@ def wrong_with(url: str) -> str | None:
     scheme, separator, rest = url.partition("://")
     is_url = bool(separator) and _SCHEME.fullmatch(scheme) is not None
     if is_url and scheme not in _SCHEMES:
-        return f"it begins with {scheme + '://'!r}: write it as {EXAMPLE}"
+        return f"it does not begin with 'postgresql://': write it as {EXAMPLE}"
     if is_url and _has_loose_at(rest):
         return f"there is an '@' in it that is not the one before the host: {_ENCODE}"
     from psycopg import Error

@@ -165,6 +165,8 @@ class Engine:
         self._check_text(text, files)
         _check_storable("conversation_id", conversation_id)
         _check_storable("idempotency_key", idempotency_key)
+        for file in files:
+            _check_storable("files", file if isinstance(file, str) else None)
         submission = Submission(
             run_id=new_id("run"),
             message_id=new_id("msg"),

@@ -182,13 +182,18 @@ class _Line:
             turn.cancel()
 
     async def _read_for_ever(self) -> None:
+        away = False
         try:
             while True:
                 self._wake.clear()
                 try:
                     await self._read()
+                    away = False
                 except StoreUnavailable as error:
-                    log.warning("reading for the handler %r has to wait: %s", self._handler.name, error)
+                    level = logging.DEBUG if away else logging.WARNING
+                    log.log(level, "reading for the handler %r has to wait: %s", self._handler.name, error)
+                    away = True
+                    await asyncio.sleep(_LEASE_EVERY)
                 try:
                     async with asyncio.timeout(_READ_EVERY):  # `wait_for` may swallow the end of this task
                         await self._wake.wait()

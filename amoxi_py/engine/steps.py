@@ -21,6 +21,8 @@ from amoxi_py.errors import StepError, ToolError, ValueNotStorable
 from amoxi_py.ports.transactions import Work, WorkFailed
 
 T = TypeVar("T")
+_in_transaction: contextvars.ContextVar[bool] = contextvars.ContextVar("amoxi_in_transaction", default=False)
+"""One inside another would wait for a second of the few connections while it keeps the first."""
 Commit = Callable[[str, Work, bool], Awaitable[StepRecord]]
 """Does work in a transaction that records its outcome as the step of this name; True for work in a thread."""
 
@@ -82,6 +84,10 @@ class Steps:
         """Do the same for a step whose record is committed with what it does in the app's database."""
         if threaded and is_async(fn):
             raise TypeError(f"transaction {name!r}: in a sync tool the function is a sync one too, not {fn!r}")
+        if _in_transaction.get():
+            raise ValueError(
+                f"transaction {name!r} is asked for inside another one; do what is in it there, or after it"
+            )
         self._use(name)
         known = self._records.get(name)
         if known is not None:
@@ -92,10 +98,13 @@ class Steps:
         while True:
             await self._prove()
             host.raise_if_closed()
+            within = _in_transaction.set(True)
             try:
                 return _replay(await self._commit(name, work, threaded))
             except WorkFailed as failed:
                 error = failed.error
+            finally:
+                _in_transaction.reset(within)
             host.raise_if_closed()
             failures += 1
             pause = _pause_before_retry(options, failures)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 from msgspec import Struct
 
 from amoxi_py.declare.definitions import Catalog
@@ -15,7 +13,7 @@ from amoxi_py.errors import ArgumentsInvalid
 
 _SHORTEST_REST = 1.0
 _LONGEST_REST = 20.0
-_REST_SHARE = 0.25
+_REST_SHARE = 0.1
 
 
 class Leaving(Struct, frozen=True):
@@ -63,8 +61,7 @@ class Versions:
             del self._left[run_id]
             return None
         rest = min(max(waited * _REST_SHARE, _SHORTEST_REST), _LONGEST_REST)
-        chance = random.uniform(1.0, 1.5)  # noqa: S311 - so that it is not always this process that looks first
-        return Leaving(found[0], rest * chance)
+        return Leaving(found[0], rest)
 
     def _missing(self, rows: RunRows) -> tuple[str, float] | None:
         """Return what is not here of what the run needs now, and when that was stored."""

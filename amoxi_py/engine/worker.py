@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from typing import Any
 
 from amoxi_py.domain.ids import new_id
@@ -226,18 +227,23 @@ class Worker:
     # -- claiming
 
     async def _claim_for_ever(self) -> None:
+        away = False
         while not self._stopping:
             try:
                 await self._claim()
+                away = False
             except StoreUnavailable as error:
-                log.warning("claiming has to wait: %s", error)
+                log.log(logging.DEBUG if away else logging.WARNING, "claiming has to wait: %s", error)
+                away = True
             except LeaseLost:
                 pass  # the keeper finds out by itself and comes back under a new id
             except Exception:
                 log.exception("claiming failed; it is tried again")
                 await asyncio.sleep(self._parts.settings.poll)
+            # Those who are told at the same moment look at different ones after it, so that each is the first at times.
+            chance = random.uniform(0.75, 1.25)  # noqa: S311
             try:
-                await asyncio.wait_for(self._due.wait(), self._parts.settings.poll)
+                await asyncio.wait_for(self._due.wait(), self._parts.settings.poll * chance)
             except TimeoutError:
                 pass
 

@@ -29,7 +29,7 @@ def plans(postgres: object) -> dict[str, str]:
     with psycopg.connect(dsn) as connection:
         for name, statement in known.items():
             with connection.transaction(force_rollback=True):
-                connection.execute(known["begin_writing"].text)
+                psycopg.RawCursor(connection).execute(known["begin_writing"].text, ["1s"])
                 cursor = psycopg.RawCursor(connection)
                 explained = cursor.execute(b"EXPLAIN (GENERIC_PLAN) " + statement.text, prepare=False)
                 found[name] = "\n".join(line for (line,) in explained.fetchall())

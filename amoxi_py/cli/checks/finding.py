@@ -11,19 +11,21 @@ Level = Literal["ok", "note", "warning", "error"]
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What was found; an `error` keeps the app from starting.
+    """What was found; an `error` keeps the app from starting, or from what it promises.
 
     Attributes:
         check: What was looked at, such as `store`.
         level: How bad it is.
         text: What is so.
         fix: The way out; empty when nothing is wrong.
+        starts: Whether the app starts in spite of it.
     """
 
     check: str
     level: Level
     text: str
     fix: str = ""
+    starts: bool = False
 
 
 def found(check: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:

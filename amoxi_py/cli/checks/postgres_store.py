@@ -10,7 +10,7 @@ from amoxi_py.cli.checks.finding import Finding
 from amoxi_py.config.database import wrong_with
 from amoxi_py.config.settings import DATABASE_URL, Settings
 from amoxi_py.errors import AmoxiError
-from amoxi_py.stores.postgres.inspection import OLDEST_POSTGRES, StoreState, inspect_store
+from amoxi_py.stores.postgres.inspection import OLDEST_POSTGRES, Places, StoreState, inspect_store
 
 _LISTEN_URL = "ai.store.listen-url"
 _ENCODING = "UTF8"
@@ -46,6 +46,14 @@ def tell(state: StoreState, settings: Settings) -> Iterator[Finding]:
     yield from _look_at_vectors(state)
 
 
+def connections_in_words(found: Places, wanted: int) -> str:
+    """Say how many connections there can be, and how many of them a process of these settings takes."""
+    return (
+        f"the role {found.role!r} can have {found.places} connections here ({found.places_taken} of the server's are "
+        f"in use), a process opens {wanted} at most"
+    )
+
+
 def _look_at_schema(state: StoreState, place: str, schema: str) -> Iterator[Finding]:
     role = f'"{state.role}"'
     if not state.may_look:
@@ -55,11 +63,11 @@ def _look_at_schema(state: StoreState, place: str, schema: str) -> Iterator[Find
             text=f"{place}: the role {state.role!r} may not use the schema",
             fix=f'as its owner: GRANT USAGE ON SCHEMA "{schema}" TO {role}',
         )
-    elif state.tables and not state.migrated:
+    elif state.tables_in_the_way:
         yield Finding(
             check="store",
             level="error",
-            text=f"{place} holds no store, but tables of something else: {', '.join(state.tables)}",
+            text=f"{place} holds no store, but tables of something else: {', '.join(state.tables_in_the_way)}",
             fix="set 'ai.store.schema' to the name of a schema that is the store's alone",
         )
     elif state.closed_tables:
@@ -69,8 +77,22 @@ def _look_at_schema(state: StoreState, place: str, schema: str) -> Iterator[Find
             text=f"{place}: the role {state.role!r} may not read and write {', '.join(state.closed_tables)}",
             fix=f'as their owner: GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "{schema}" TO {role}',
         )
+    elif state.closed_sequences:
+        yield Finding(
+            check="store",
+            level="error",
+            text=f"{place}: the role {state.role!r} may not read {', '.join(state.closed_sequences)}",
+            fix=f'as their owner: GRANT SELECT ON ALL SEQUENCES IN SCHEMA "{schema}" TO {role}',
+        )
     elif state.migrated:
         yield Finding(check="store", level="ok", text=f"{place} is there, {amount(state.size)}")
+    elif state.may_create and state.tables:
+        yield Finding(
+            check="store",
+            level="warning",
+            text=f"{place} is not there yet: the first start makes it, beside {', '.join(state.tables)}",
+            fix="set 'ai.store.schema' to the name of a schema that is the store's alone",
+        )
     elif state.may_create:
         yield Finding(check="store", level="ok", text=f"{place} is not there yet: the first start makes it")
     else:
@@ -155,6 +177,7 @@ def _losses(state: StoreState) -> Iterator[Finding]:
             level="error",
             text=f"{' and '.join(off)} off: what is committed can be lost when the machine fails",
             fix=f"set {' and '.join(f'{name} = on' for name in off)} in postgresql.conf",
+            starts=True,
         )
     if state.synchronous_commit in ("off", "local"):
         what = "the database crashes" if state.synchronous_commit == "off" else "a standby takes over"
@@ -177,13 +200,10 @@ def _losses(state: StoreState) -> Iterator[Finding]:
 def _look_at_connections(state: StoreState, wanted: int) -> Iterator[Finding]:
     fit = state.places // wanted
     processes = "1 process" if fit == 1 else f"{fit} processes"
-    text = (
-        f"the role {state.role!r} can have {state.places} connections here ({state.places_taken} of the server's are "
-        f"in use), a process opens {wanted} at most: enough for {processes}"
-    )
+    text = f"{connections_in_words(state, wanted)}: enough for {processes}"
     if fit == 0:
         fix = f"raise max_connections, or the role's limit, to {wanted} or more; or lower 'ai.store.connections'"
-        yield Finding(check="connections", level="error", text=text, fix=fix)
+        yield Finding(check="connections", level="error", text=text, fix=fix, starts=True)
     elif fit == 1:
         fix = "raise max_connections, or lower 'ai.store.connections': a deploy has an old process and a new one"
         yield Finding(check="connections", level="warning", text=text, fix=fix)

@@ -15,7 +15,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import psycopg
@@ -30,11 +30,16 @@ log = logging.getLogger("amoxi_py.stores")
 
 _RING_EVERY_S = 0.02
 _POLL_EVERY_S = 0.25
+_POLL_HEARD_EVERY_S = 2.0
 _TRY_EVERY_S = 15.0
 _TRY_S = 2.0
+_SHORTEST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 _LONGEST_PAYLOAD = 7900
 _TRIAL = "?"
+_NOTIFY = (
+    "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, payload) FROM unnest(%s::text[]) AS payload"
+)
 _SPREAD_S = 0.001  # for each process that hears: as many looks for due runs in a second, however many hear of them
 _WIDEST_S = 0.25
 
@@ -96,6 +101,10 @@ class Bell:
         if first:
             self._poke()
 
+    def not_tried(self) -> None:
+        """Hear that a trial could not be rung: that it is not heard says nothing."""
+        self._unheard = max(self._unheard - 1, 0)
+
     def stop(self) -> None:
         """Ring what waits, and disconnect; blocks."""
         self._stopping = True
@@ -108,31 +117,38 @@ class Bell:
     # -- the thread
 
     def _work(self) -> None:
-        pause, before = 0.05, False
+        pause, lost = _SHORTEST_PAUSE_S, False
         while not self._stopping:
+            begun = time.monotonic()
             try:
-                connection = self._address.connect()
-            except (psycopg.Error, OSError) as error:
-                self._say_lost(error)
-                self._begun.set()
-                self._sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE_S)
-                continue
-            try:
-                connection.add_notify_handler(lambda notification: self._arrived.append(notification.payload))
-                connection.execute(f'LISTEN "{self._channel.replace(chr(34), chr(34) * 2)}"')
-                self._tried_at = None
-                if before:
-                    self._hearing.missed()
-                before, pause = True, 0.05
-                self._begun.set()
-                self._serve(connection)
+                with closing(self._address.connect()) as connection:
+                    connection.add_notify_handler(lambda notification: self._arrived.append(notification.payload))
+                    connection.execute(f'LISTEN "{self._channel.replace(chr(34), chr(34) * 2)}"')
+                    self._tried_at = None
+                    if lost:
+                        self._hearing.missed()
+                    self._begun.set()
+                    self._serve(connection)
             except (psycopg.Error, OSError) as error:
                 if not self._stopping:
                     self._say_lost(error)
-            finally:
-                with suppress(psycopg.Error):
-                    connection.close()
+                    pause = min(2 * pause, _LONGEST_PAUSE_S) if time.monotonic() - begun < _TRY_S else _SHORTEST_PAUSE_S
+            except Exception:
+                log.exception("hearing of other servers failed; it begins anew")
+            lost = True
+            self._begun.set()
+            self._rest(pause)
+
+    def _rest(self, seconds: float) -> None:
+        """Wait before the next try to connect; what others commit is looked for all the same."""
+        until = time.monotonic() + seconds
+        while not self._stopping and (left := until - time.monotonic()) > 0:
+            if time.monotonic() - self._polled_at >= _POLL_EVERY_S:
+                self._polled_at = time.monotonic()
+                self._hearing.poll()
+            if wait_for([self._awake.fileno()], timeout=min(left, _POLL_EVERY_S)):
+                self._awake.recv(4096)
+                time.sleep(min(left, _RING_EVERY_S))  # what is to be rung waits for the line
 
     def _serve(self, connection: psycopg.Connection[Any]) -> None:
         while True:
@@ -144,7 +160,7 @@ class Bell:
             self._hear()
             if (self._waiting or self._due) and now - self._rang_at >= _RING_EVERY_S:
                 self._ring_now(connection)
-            if not self.heard and now - self._polled_at >= _POLL_EVERY_S:
+            if now - self._polled_at >= self._poll_every:
                 self._polled_at = now
                 self._hearing.poll()
             if self._due_at is not None and now >= self._due_at:
@@ -165,11 +181,15 @@ class Bell:
         until = [tried + (_TRY_S if self._unheard and self.heard else _TRY_EVERY_S)]
         if self._waiting or self._due:
             until.append(self._rang_at + _RING_EVERY_S)
-        if not self.heard:
-            until.append(self._polled_at + _POLL_EVERY_S)
+        until.append(self._polled_at + self._poll_every)
         if self._due_at is not None:
             until.append(self._due_at)
         return max(min(until) - now, 0.0)
+
+    @property
+    def _poll_every(self) -> float:
+        """Also while all is heard: a process can die between its commit and its bell."""
+        return _POLL_HEARD_EVERY_S if self.heard else _POLL_EVERY_S
 
     def _try_hearing(self, connection: psycopg.Connection[Any], now: float) -> None:
         """Let it be rung from elsewhere now and then, and find out whether it was heard."""
@@ -198,9 +218,9 @@ class Bell:
             origin, _, rest = payload.partition(" ")
             if origin == self._own:
                 continue
-            flag, *items = rest.split()
+            flag, *items = rest.split() or ("0",)
             due = due or flag == "1"
-            news.extend(_read(item) for item in items)
+            news.extend(one for one in map(_read, items) if one is not None)
         if news:
             self._hearing.news(news, False)
         if due and self._due_at is None:
@@ -219,15 +239,14 @@ class Bell:
         if not news and not due:
             return
         self._rang_at = time.monotonic()
-        self._notify(connection, _written(self._own, list(news.values()), due))
+        try:
+            self._notify(connection, _written(self._own, list(news.values()), due))
+        except BaseException:  # others hear it over the next line
+            self.ring(list(news.values()), due)
+            raise
 
     def _notify(self, connection: psycopg.Connection[Any], payloads: Sequence[str]) -> None:
-        with connection.pipeline():
-            connection.execute("BEGIN")
-            connection.execute("SET LOCAL synchronous_commit = off")
-            for payload in payloads:
-                connection.execute("SELECT pg_notify(%s, %s)", (self._channel, payload))
-            connection.execute("COMMIT")
+        connection.execute(_NOTIFY, (self._channel, list(payloads)))
 
     def _say_lost(self, error: Exception) -> None:
         if not self._told:
@@ -249,12 +268,6 @@ class Bell:
             log.info("other servers are heard again over %s", self._address)
         self._told, self.heard = False, True
 
-    def _sleep(self, seconds: float) -> None:
-        if wait_for([self._awake.fileno()], timeout=seconds):
-            self._awake.recv(4096)
-            if not self._stopping:
-                time.sleep(seconds / 4)
-
     def _poke(self) -> None:
         with suppress(BlockingIOError, OSError):
             self._wake.send(b".")
@@ -272,6 +285,10 @@ def _written(own: str, news: Sequence[News], due: bool) -> list[str]:
     return [*payloads, payload]
 
 
-def _read(item: str) -> News:
-    conversation, first, last, types = (int(part, 16) for part in item.split("."))
+def _read(item: str) -> News | None:
+    """Return what an item says; one of a newer version, or of something else on the channel, says nothing."""
+    try:
+        conversation, first, last, types, *_ = (int(part, 16) for part in item.split("."))
+    except ValueError:
+        return None
     return News(conversation, first, last, types)

@@ -26,6 +26,7 @@ _LOST_PREPARED = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.Duplica
 _PLAIN: dict[str, Any] = {
     "application_name": "amoxi",
     "connect_timeout": _CONNECT_S,
+    "client_encoding": "utf8",
     "keepalives": 1,
     "keepalives_idle": 10,
     "keepalives_interval": 5,

@@ -14,7 +14,8 @@ from psycopg.rows import class_row
 from psycopg.sql import SQL, Identifier
 
 from amoxi_py.stores.postgres.cures import reason_of, unavailable
-from amoxi_py.stores.postgres.migrate import migrations
+from amoxi_py.stores.postgres.migrate import migrations, store_tables
+from amoxi_py.stores.postgres.place import place_of
 
 OLDEST_POSTGRES = 150000
 
@@ -22,6 +23,21 @@ _CONNECTS_WITHIN_S = 5
 _ANSWERS_WITHIN = "5s"
 _HEARS_WITHIN_S = 2.0
 _NO_PRIVILEGE = psycopg.errors.InsufficientPrivilege
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """How many connections there can be.
+
+    Attributes:
+        role: Who asks.
+        places: The most connections that this role can have in this database.
+        places_taken: Connections of everybody at this moment.
+    """
+
+    role: str
+    places: int
+    places_taken: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +54,8 @@ class _Row:
     synchronous_commit: str
     synchronous_standbys: str
     standbys: int
-    places: int
-    places_taken: int
     vector_made: str | None
     vector_available: str | None
-    role: str
     database: str
     schema_made: bool
     may_create: bool
@@ -50,12 +63,13 @@ class _Row:
     migrated: bool
     tables: Sequence[str]
     closed_tables: Sequence[str]
+    closed_sequences: Sequence[str]
     tables_of_others: Sequence[str]
     size: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoreState(_Row):
+class StoreState(_Row, Places):
     """What was found of a store and its database.
 
     Attributes:
@@ -67,16 +81,15 @@ class StoreState(_Row):
         synchronous_commit: Of this role.
         synchronous_standbys: `synchronous_standby_names`.
         standbys: How many are attached.
-        places: The most connections that this role can have in this database.
-        places_taken: Connections of everybody at this moment.
         vector_made, vector_available: The version of pgvector in this database, and on the server's disk.
-        role, database: Who asks, and of which database.
+        database: Its name.
         schema_made: Whether the schema is there.
         may_create: Whether the role may make what is missing: the schema, or tables in it.
         may_look: Whether the role may use the schema.
         migrated: Whether there is a store in the schema.
         tables: All tables of the schema, whoever made them.
         closed_tables: Tables of the schema that the role may not read and write (of `migration`: not read).
+        closed_sequences: Sequences of the schema that the role may not read.
         tables_of_others: Tables of the schema that the role does not own, and so cannot change.
         size: Bytes of the schema's tables with their indexes.
         missing: Migrations that the next start makes.
@@ -87,6 +100,11 @@ class StoreState(_Row):
     missing: tuple[str, ...] = ()
     newer: tuple[int, ...] = ()
     deaf: str | None = None
+
+    @property
+    def tables_in_the_way(self) -> list[str]:
+        """Tables of something else that have the names of the store's, which therefore cannot be made."""
+        return [] if self.migrated else sorted(store_tables() & set(self.tables))
 
 
 def inspect_store(url: str, schema: str, *, listen_url: str | None = None) -> StoreState:
@@ -103,15 +121,30 @@ def inspect_store(url: str, schema: str, *, listen_url: str | None = None) -> St
     try:
         with _connect(url) as connection:
             row, made = _look(connection, schema)
+            places = _places(connection)
     except psycopg.Error as error:
         raise unavailable(error) from error
     known = {number: name for number, name, _ in migrations()}
     return StoreState(
         **vars(row),
+        **vars(places),
         missing=() if made is None else tuple(name for number, name in known.items() if number not in made),
         newer=() if made is None else tuple(sorted(made - known.keys())),
         deaf=None if row.replica else _why_deaf(listen_url or url),
     )
+
+
+def look_at_places(url: str) -> Places:
+    """Return how many connections there can be in a database.
+
+    Raises:
+        StoreUnavailable: the database cannot be asked.
+    """
+    try:
+        with _connect(url) as connection:
+            return _places(connection)
+    except psycopg.Error as error:
+        raise unavailable(error) from error
 
 
 def has_store(url: str, schema: str) -> bool:
@@ -130,17 +163,16 @@ def has_store(url: str, schema: str) -> bool:
             )
             return found.fetchone() is not None
     except psycopg.Error as error:
-        raise unavailable(error) from error
+        raise unavailable(error, f"the store in schema {schema!r} of {place_of(url)}") from error
 
 
 def _look(connection: psycopg.Connection[Any], schema: str) -> tuple[_Row, set[int] | None]:
     """Return the row, and the numbers of the migrations that were made; None when the role may not see them."""
-    sql = resources.files("amoxi_py.stores.postgres").joinpath("inspection.sql").read_text("utf-8")
     connection.read_only = True
     with connection.transaction():
         connection.execute(SQL("SET LOCAL statement_timeout = {}").format(_ANSWERS_WITHIN))
         with connection.cursor(row_factory=class_row(_Row)) as cursor:
-            row = cursor.execute(sql.encode(), {"schema": schema}).fetchone()
+            row = cursor.execute(_sql("inspection.sql"), {"schema": schema}).fetchone()
         assert row is not None, "the statement has exactly one row"
         if not row.migrated:
             return row, set()
@@ -150,6 +182,15 @@ def _look(connection: psycopg.Connection[Any], schema: str) -> tuple[_Row, set[i
         except _NO_PRIVILEGE:
             return row, None
     return row, {number for (number,) in made}
+
+
+def _places(connection: psycopg.Connection[Any]) -> Places:
+    with connection.cursor(row_factory=class_row(Places)) as cursor:
+        return cursor.execute(_sql("places.sql")).fetchall()[0]
+
+
+def _sql(name: str) -> bytes:
+    return resources.files("amoxi_py.stores.postgres").joinpath(name).read_bytes()
 
 
 def _why_deaf(url: str) -> str | None:

@@ -19,21 +19,8 @@ SELECT
                 WHERE slot.active_pid = standby.pid AND slot.slot_type = 'logical'
             )
     ) AS standbys,
-    (
-        SELECT least(
-            current_setting('max_connections')::integer
-            - current_setting('superuser_reserved_connections')::integer
-            - coalesce(current_setting('reserved_connections', true)::integer, 0),
-            nullif(role.rolconnlimit, -1),
-            nullif(base.datconnlimit, -1)
-        )
-        FROM pg_roles AS role, pg_database AS base
-        WHERE role.rolname = current_user AND base.datname = current_database()
-    ) AS places,
-    (SELECT coalesce(sum(numbackends), 0)::integer FROM pg_stat_database) AS places_taken,
     (SELECT extversion FROM pg_extension WHERE extname = 'vector') AS vector_made,
     (SELECT default_version FROM pg_available_extensions WHERE name = 'vector') AS vector_available,
-    current_user::text AS role,
     current_database()::text AS database,
     namespace.oid IS NOT NULL AS schema_made,
     CASE
@@ -65,6 +52,13 @@ SELECT
             )
         ORDER BY held.relname
     ) AS closed_tables,
+    ARRAY(
+        SELECT held.relname::text
+        FROM pg_class AS held
+        WHERE held.relnamespace = namespace.oid
+            AND CASE WHEN held.relkind = 'S' THEN NOT has_sequence_privilege(held.oid, 'SELECT') END
+        ORDER BY held.relname
+    ) AS closed_sequences,
     ARRAY(
         SELECT held.relname::text
         FROM pg_class AS held

@@ -10,6 +10,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import count
 from typing import Any
 
 import psycopg
@@ -22,6 +23,7 @@ from amoxi_py.stores.sql.transaction import Row
 _Load = Callable[[bytes], Any]
 _BAD = frozenset({pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE, pq.ExecStatus.NONFATAL_ERROR})
 _BINARY = int(pq.Format.BINARY)
+_READ_ONLY = "25006"
 
 
 class Sent:
@@ -69,6 +71,8 @@ class Line:
         self._libpq.enter_pipeline_mode()
         self._token = secrets.token_hex(6)  # behind a pooler others' statements are on the same server process
         self._prepared: dict[bytes, bytes] = {}
+        self._names = count()
+        self._unsure: list[bytes] = []  # prepared since the last time that all was settled
         self._sent: deque[Sent] = deque()
 
     @property
@@ -93,7 +97,8 @@ class Line:
                 return self._expect()
             name = self._prepared.get(statement.text)
             if name is None:
-                name = self._prepared[statement.text] = f"{self._token}_{len(self._prepared)}".encode()
+                name = self._prepared[statement.text] = f"{self._token}_{next(self._names)}".encode()
+                self._unsure.append(statement.text)
                 self._libpq.send_prepare(name, statement.text)
                 self._expect()
             self._libpq.send_query_prepared(name, values, param_formats=formats)
@@ -122,11 +127,17 @@ class Line:
         except psycopg.OperationalError:
             self.close()
             raise
-        if first is not None:
-            raise first
+        unsure, self._unsure = self._unsure, []
+        if first is None:
+            return
+        for text in unsure:  # what came after the mistake was not prepared
+            self._prepared.pop(text, None)
+        if first.sqlstate == _READ_ONLY:  # another server is the primary by now: this line never leads to it
+            self.close()
+        raise first
 
     @contextmanager
-    def transaction(self, begin: str = "BEGIN") -> Iterator[None]:
+    def transaction(self, begin: str = "BEGIN ISOLATION LEVEL READ COMMITTED") -> Iterator[None]:
         """Send what is sent inside in one transaction; it is committed at the end, or undone by what is raised."""
         self.say(begin)
         try:
@@ -202,10 +213,12 @@ def _dumped(value: Any) -> bytes | None:
     if isinstance(value, bool):
         return b"t" if value else b"f"
     text = str(value) if isinstance(value, int) else value if isinstance(value, str) else array(value)
-    dumped: bytes = text.encode()
-    if b"\0" in dumped:
-        raise psycopg.DataError("PostgreSQL's text has no NUL character")
-    return dumped
+    try:
+        dumped: bytes = text.encode()
+    except UnicodeEncodeError:
+        dumped = text.encode(errors="replace")
+    # What is stored has been cleaned before; an id that is only looked for finds nothing then.
+    return dumped.replace(b"\0", b"?") if b"\0" in dumped else dumped
 
 
 def _loaded(value: bytes | None, load: _Load) -> Any:

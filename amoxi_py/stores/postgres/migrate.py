@@ -13,6 +13,7 @@ from importlib import resources
 
 import psycopg
 
+from amoxi_py.errors import StoreDamaged
 from amoxi_py.stores.postgres.connection import OLDEST_SERVER, Address, lock_number
 from amoxi_py.stores.postgres.statements import in_schema, quoted
 from amoxi_py.stores.sql.transaction import Row
@@ -20,12 +21,17 @@ from amoxi_py.stores.sql.transaction import Row
 log = logging.getLogger("amoxi_py.stores")
 
 _MIGRATION = re.compile(r"(\d{4})_\w+\.sql")
+_TABLE = re.compile(r"^CREATE TABLE @(\w+)", re.MULTILINE)
 _CREATE = (
     "CREATE TABLE IF NOT EXISTS @migration "
     '(number integer PRIMARY KEY, name text COLLATE "C" NOT NULL, made_at bigint NOT NULL)'
 )
 
 # Asked of the catalog itself: `to_regclass` may answer from before the wait for the lock.
+_TAKEN = (
+    "SELECT c.relname FROM pg_namespace AS n JOIN pg_class AS c ON c.relnamespace = n.oid "
+    "WHERE n.nspname = %s AND c.relname = ANY(%s) ORDER BY c.relname"
+)
 _COLUMNS = (
     "SELECT a.attname FROM pg_namespace AS n JOIN pg_class AS c ON c.relnamespace = n.oid "
     "JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 "
@@ -43,6 +49,11 @@ def migrations() -> list[tuple[int, str, str]]:
     return sorted(found)
 
 
+def store_tables() -> frozenset[str]:
+    """Return the names of all tables of a store."""
+    return frozenset(("migration", *(name for _, _, script in migrations() for name in _TABLE.findall(script))))
+
+
 def migrate(address: Address, connection: psycopg.Connection[Row]) -> None:
     """Make what is missing.
 
@@ -56,6 +67,7 @@ def migrate(address: Address, connection: psycopg.Connection[Row]) -> None:
     if encoding is not None and encoding[0] != "UTF8":
         raise address.damaged(f"the database's encoding is {encoding[0]!r}; make one with ENCODING 'UTF8'")
     if _missing(address, connection):
+        _prepare_vectors(connection)
         try:
             _make(address, connection)
         except psycopg.errors.InsufficientPrivilege as error:
@@ -63,7 +75,6 @@ def migrate(address: Address, connection: psycopg.Connection[Row]) -> None:
                 f"the role may not make what is missing ({' '.join(str(error).split())}); run 'amoxi migrate' once "
                 "with a role that may create, by its DATABASE_URL"
             ) from error
-    _prepare_vectors(connection)
 
 
 def made(address: Address, connection: psycopg.Connection[Row]) -> set[int] | None:
@@ -72,9 +83,16 @@ def made(address: Address, connection: psycopg.Connection[Row]) -> set[int] | No
     if not columns:
         return None
     if not {"number", "made_at"} <= set(columns):
-        raise address.damaged("it has a table 'migration' of something else; choose another schema ('ai.store.schema')")
+        raise _not_ours(address, ["migration"])
     rows = connection.execute(in_schema("SELECT number FROM @migration", address.schema)).fetchall()
     return {number for (number,) in rows}
+
+
+def _not_ours(address: Address, names: list[str]) -> StoreDamaged:
+    return address.damaged(
+        f"it holds no store, but tables of something else: {', '.join(names)}; "
+        "set 'ai.store.schema' to the name of a schema that is the store's alone"
+    )
 
 
 def _missing(address: Address, connection: psycopg.Connection[Row]) -> bool:
@@ -97,6 +115,7 @@ def _make(address: Address, connection: psycopg.Connection[Row]) -> None:
     with connection.transaction():
         connection.execute("SET LOCAL lock_timeout = '60s'")
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock,))
+        connection.execute("SET LOCAL lock_timeout = '3s'")  # what waits for a table holds up all that come after it
         found = made(address, connection)
         if found is None:
             if (
@@ -104,6 +123,9 @@ def _make(address: Address, connection: psycopg.Connection[Row]) -> None:
                 is None
             ):
                 connection.execute(f"CREATE SCHEMA {quoted(address.schema)}")
+            taken = connection.execute(_TAKEN, (address.schema, list(store_tables()))).fetchall()
+            if taken:
+                raise _not_ours(address, [name for (name,) in taken])
             connection.execute(in_schema(_CREATE, address.schema))
         for number, name, script in migrations():
             if number not in (found or ()):

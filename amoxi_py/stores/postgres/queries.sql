@@ -1,13 +1,16 @@
 -- The store's statements in PostgreSQL's dialect. `@name` is a table in the store's schema. `:rows(types)` stands for the
 -- rows of a whole batch, as one array for each column; a parameter `rows` elsewhere is a JSON array of keys, or of places
 -- as arrays. What is read to be changed is read under the lock of its conversation, taken by an earlier statement.
+--
+-- `EXISTS (... OFFSET 0)` looks for each row by itself, along an index: without OFFSET 0 the planner may read a whole table
+-- into a hash first, where EXISTS is not all of a condition.
 
 -- ---------------------------------------------------------------- transactions
 
 -- name: begin_writing
 -- Plans only walk along indexes, also while a table is small or its statistics are old. A client that is frozen while it
 -- has nothing on its way to the server loses its locks soon, one that is frozen while it sends loses them in the end.
-SELECT set_config('lock_timeout', '10s', true),
+SELECT set_config('lock_timeout', :patience, true),
     set_config('idle_in_transaction_session_timeout', '3s', true),
     CASE WHEN current_setting('server_version_num')::integer >= 170000
         THEN set_config('transaction_timeout', '30s', true) END,
@@ -56,6 +59,9 @@ INSERT INTO @worker (id, expires_at) VALUES (:id, :expires_at)
 ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at
 RETURNING key
 
+-- name: lock_worker
+SELECT key FROM @worker WHERE key = :key FOR NO KEY UPDATE
+
 -- name: renew_worker
 UPDATE @worker SET expires_at = coalesce(:now::bigint, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) + :lease::bigint
 WHERE key = :key
@@ -78,10 +84,12 @@ SELECT (SELECT now FROM t),
     )
 
 -- name: record_claim
-UPDATE @worker SET claims = :number WHERE key = :key
+INSERT INTO @worker_claim (worker, number) VALUES (:key, :number)
+ON CONFLICT (worker) DO UPDATE SET number = excluded.number
 
 -- name: delete_worker
-DELETE FROM @worker WHERE key = :key
+-- Later, with the idle ones: what it began to store may still be on its way.
+UPDATE @worker SET expires_at = least(expires_at, :lease_now) WHERE key = :key
 
 -- name: hand_over_runs
 UPDATE @run SET status = 'queued', wake_at = :now, updated_at = :now
@@ -93,7 +101,9 @@ WHERE worker = :worker AND status = 'running'
 SELECT key FROM @worker WHERE key = :key AND expires_at > :lease_now
 
 -- name: workers_to_look_at
-SELECT key, claims, expires_at <= :lease_now FROM @worker WHERE key = :key OR expires_at <= :lease_now
+SELECT w.key, coalesce(c.number, 0), w.expires_at <= :lease_now
+FROM @worker AS w LEFT JOIN @worker_claim AS c ON c.worker = w.key
+WHERE w.key = :key OR w.expires_at <= :lease_now
 
 -- name: delete_idle_workers
 -- Long after: what it had begun to store while its lease was current is committed by then.
@@ -177,6 +187,7 @@ SELECT pg_terminate_backend(a.pid) FROM @run AS r
 JOIN @conversation AS c ON c.key = r.conversation
 JOIN pg_stat_activity AS a ON a.backend_xid = c.xmax
 WHERE r.key = ANY(ARRAY(SELECT v::bigint FROM json_array_elements_text(:rows::json) AS v))
+    AND a.usename = current_user
     AND a.state = 'active' AND a.wait_event = 'ClientRead' AND a.state_change < clock_timestamp() - interval '3 s'
 
 -- name: runs_still_due
@@ -255,9 +266,11 @@ WHERE @run.key = (
 -- ---------------------------------------------------------------- submitting
 
 -- name: known_submissions
-SELECT j.place - 1 FROM json_array_elements(:rows::json) WITH ORDINALITY AS j (ids, place)
-WHERE EXISTS (SELECT 1 FROM @run WHERE @run.id = j.ids ->> 0)
-    OR EXISTS (SELECT 1 FROM @conversation WHERE @conversation.id = j.ids ->> 1)
+SELECT j.place - 1
+FROM json_array_elements(:rows::json) WITH ORDINALITY AS j (ids, place)
+LEFT JOIN @run AS r ON r.id = j.ids ->> 0
+LEFT JOIN @conversation AS c ON c.id = j.ids ->> 1
+WHERE r.key IS NOT NULL OR c.key IS NOT NULL
 
 -- name: run_of_submission
 SELECT key, worker, status FROM @run WHERE id = :id
@@ -291,7 +304,7 @@ RETURNING key
 SELECT r.key,
     EXISTS (
         SELECT 1 FROM @approval AS a JOIN @tool_call AS t ON t.run = a.run AND t.turn = a.turn AND t.n = a.n
-        WHERE a.run = r.key AND a.decision IS NULL AND a.approver <> 'owner' AND t.status = 'open'
+        WHERE a.run = r.key AND a.decision IS NULL AND a.approver <> 'owner' AND t.status = 'open' OFFSET 0
     )
 FROM @run AS r
 WHERE r.conversation = :conversation AND r.status IN ('queued', 'running', 'waiting') ORDER BY r.key
@@ -306,7 +319,7 @@ RETURNING key
 
 -- name: runs_to_change
 SELECT r.key, r.status, r.worker, r.fence, r.changes, c.last_seq,
-    EXISTS (SELECT 1 FROM @event AS e WHERE e.run = r.key AND e.type = 4)
+    EXISTS (SELECT 1 FROM @event AS e WHERE e.run = r.key AND e.type = 4 OFFSET 0)
 FROM json_array_elements_text(:rows::json) AS j (key)
 JOIN @run AS r ON r.key = j.key::bigint
 JOIN @conversation AS c ON c.key = r.conversation
@@ -521,7 +534,7 @@ SELECT key, id, name, media_type, size, created_at, digest, blob FROM @file WHER
 SELECT f.key, f.id, f.name, f.media_type, f.size, f.created_at, f.digest, f.blob FROM @file AS f WHERE f.id = :id AND
     (f.principal = :principal OR (substr(f.principal, strpos(f.principal || chr(31), chr(31))) = :tenant AND EXISTS (
         SELECT 1 FROM @file_use AS u JOIN @conversation AS c ON c.key = u.conversation
-        WHERE u.file = f.key AND c.agent = ANY(ARRAY(SELECT json_array_elements_text(:readable::json))))))
+        WHERE u.file = f.key AND c.agent = ANY(ARRAY(SELECT json_array_elements_text(:readable::json))) OFFSET 0)))
 
 -- name: files_of_owner
 SELECT f.key, f.id, f.name, f.media_type, f.size, f.created_at, f.digest, f.blob
@@ -554,7 +567,7 @@ WHERE file = ANY(ARRAY(SELECT v::bigint FROM json_array_elements_text(:rows::jso
 DELETE FROM @file WHERE key = ANY(ARRAY(SELECT v::bigint FROM json_array_elements_text(:rows::json) AS v))
 
 -- name: files_after
-SELECT f.key, f.created_at, EXISTS (SELECT 1 FROM @file_use AS u WHERE u.file = f.key)
+SELECT f.key, f.created_at, EXISTS (SELECT 1 FROM @file_use AS u WHERE u.file = f.key OFFSET 0)
 FROM @file AS f WHERE f.key > :key ORDER BY f.key LIMIT :limit
 
 -- name: lock_files
@@ -622,9 +635,10 @@ SELECT v, :position::bigint FROM json_array_elements_text(:rows::json) AS v ORDE
 ON CONFLICT (name) DO NOTHING
 
 -- name: handlers_to_claim
+-- A row that is locked is being moved by who has the handler.
 SELECT key, name, worker, fence FROM @handler
 WHERE name = ANY(ARRAY(SELECT json_array_elements_text(:rows::json)))
-ORDER BY key FOR NO KEY UPDATE
+ORDER BY key FOR NO KEY UPDATE SKIP LOCKED
 
 -- name: claim_handlers
 UPDATE @handler SET worker = :worker, fence = fence + 1

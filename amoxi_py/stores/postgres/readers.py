@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -15,15 +16,17 @@ from amoxi_py.stores.postgres.connection import Address
 from amoxi_py.stores.postgres.line import Line
 from amoxi_py.stores.sql.readers import Read, Readers
 
+_WAIT_S = 5.0
+_LOOK_AGAIN_S = 0.25
+
 
 class PostgresReaders(Readers):
-    """Each with a connection of its own; a read that outlives its connection begins anew."""
+    """As many threads as there may be lines; a read that outlives its line begins anew."""
 
     def __init__(self, address: Address, threads: int) -> None:
         super().__init__(threads)
         self._address = address
-        self._own = threading.local()
-        self._lines: set[Line] = set()
+        self._lines = _Lines(address)
 
     async def do(self, work: Callable[[Line], Any]) -> Any:
         """Do something else with a line."""
@@ -43,8 +46,7 @@ class PostgresReaders(Readers):
         return StoreUnavailable(f"the store in {self._address} is not open")
 
     def _disconnect(self) -> None:
-        for line in self._lines:
-            line.close()
+        self._lines.close()
 
     def _snapshot(self, read: Read, line: Line) -> Any:
         tx = self._address.transaction(line)
@@ -56,7 +58,7 @@ class PostgresReaders(Readers):
         for last in (False, True):
             line: Line | None = None
             try:
-                line = self._line()
+                line = self._lines.take()
                 return work(line), None
             except (psycopg.Error, OSError) as error:
                 failure = self._address.error(error)
@@ -65,16 +67,57 @@ class PostgresReaders(Readers):
                     return None, failure
             except Exception as error:  # noqa: BLE001 - it is for its caller to hear; the others go on
                 return None, error
+            finally:
+                if line is not None:
+                    self._lines.give_back(line)
         raise AssertionError
 
-    def _line(self) -> Line:
-        line: Line | None = getattr(self._own, "line", None)
-        if line is not None and not self._address.fits(line):
-            self._lines.discard(line)
-            line.close()
-            line = None
-        if line is None:
-            self._own.line = None
-            line = self._own.line = self._address.line()
-            self._lines.add(line)
-        return line
+
+class _Lines:
+    """The lines of the threads: made when one is needed, and shared when the database gives no more of them."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._free: list[Line] = []
+        self._made = 0
+        self._changed = threading.Condition()
+
+    def take(self) -> Line:
+        """Return a line that nobody uses; the caller gives it back."""
+        until = time.monotonic() + _WAIT_S
+        while True:
+            with self._changed:
+                while self._free:
+                    line = self._free.pop()
+                    if self._address.fits(line):
+                        return line
+                    self._forget(line)
+                self._made += 1
+            try:
+                return self._address.line()
+            except psycopg.OperationalError as error:
+                with self._changed:
+                    self._made -= 1
+                    full = "too many" in str(error) or "remaining connection slots" in str(error)
+                    if not full or self._made == 0 or time.monotonic() > until:
+                        raise
+                    self._changed.wait(_LOOK_AGAIN_S)
+
+    def give_back(self, line: Line) -> None:
+        """Let another thread have a line."""
+        with self._changed:
+            if self._address.fits(line):
+                self._free.append(line)
+            else:
+                self._forget(line)
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Close all; none is in use any more."""
+        with self._changed:
+            while self._free:
+                self._forget(self._free.pop())
+
+    def _forget(self, line: Line) -> None:
+        self._made -= 1
+        line.close()

@@ -137,6 +137,9 @@ class PostgresStore(SqlStore):
         writer, self._writer = self._writer, None
         if self._telling is not None:
             await self._telling.close()
+        if self._ringing is not None:
+            self._ringing.cancel()
+            await asyncio.wait({self._ringing})
         await self._transactions.close()
         await asyncio.to_thread(self._close, writer)
 
@@ -245,7 +248,7 @@ class PostgresStore(SqlStore):
     async def arrivals(
         self, lease: HandlerLease, types: Sequence[EventType], after: int | None, limit: int
     ) -> ArrivalPage:
-        until = cast(int, await self._readers.do(partial(settled_to, self._address)))
+        until = await settled_to(self._address, self._readers.do)
         return await self._read(lambda tx: handlers.arrivals_until(tx, lease, types, after, limit, until))
 
     # -- what others committed
@@ -262,10 +265,13 @@ class PostgresStore(SqlStore):
         """Tell a channel something for the bell to hear, which finds out by itself whether it was told."""
 
         async def ring() -> None:
-            with suppress(StoreUnavailable):
+            try:
                 await self._readers.do(
                     lambda line: self._address.transaction(line).rows("ring", channel=channel, told=what)
                 )
+            except StoreUnavailable:
+                if self._bell is not None:
+                    self._bell.not_tried()
 
         self._ringing = asyncio.ensure_future(ring())
 

@@ -52,6 +52,7 @@ class Telling:
         self._only_always: list[Range] = []
         self._reading: asyncio.Task[None] | None = None
         self._polling: asyncio.Task[None] | None = None
+        self._closed = False
 
     def own(self, events: Sequence[Event]) -> None:
         """Tell what this process committed, unless others' events before it have to be read first."""
@@ -63,6 +64,8 @@ class Telling:
 
     def news(self, news: Sequence[News], due: bool) -> None:
         """Hear the bell of another process."""
+        if self._closed:
+            return
         wanted = None if self._interest is None else self._interest.conversations()
         types = 0
         for one in news:
@@ -78,8 +81,8 @@ class Telling:
         self._go_on_reading()
 
     def poll(self) -> None:
-        """Look whether others committed anything, because their bell is not heard."""
-        if self._interest is None or (self._polling is not None and not self._polling.done()):
+        """Look whether others committed anything that was not told: their bell may not be heard, or not have rung."""
+        if self._closed or self._interest is None or (self._polling is not None and not self._polling.done()):
             return
         self._polling = asyncio.ensure_future(self._poll(self._interest))
 
@@ -91,6 +94,7 @@ class Telling:
 
     async def close(self) -> None:
         """Stop reading."""
+        self._closed = True
         for task in (self._reading, self._polling):
             if task is not None:
                 task.cancel()
@@ -137,7 +141,7 @@ class Telling:
             self._on_gap()
 
     def _go_on_reading(self) -> None:
-        if (self._ahead or self._only_always) and (self._reading is None or self._reading.done()):
+        if not self._closed and (self._ahead or self._only_always) and (self._reading is None or self._reading.done()):
             self._reading = asyncio.ensure_future(self._read_on())
 
     async def _read_on(self) -> None:
@@ -160,10 +164,12 @@ class Telling:
             del self._only_always[: len(always)]
             if events:
                 self._listener(events)
+        for conversation in [one for one in self._ahead if one not in self._told]:  # it was forgotten meanwhile
+            self._pass_over(conversation, self._ahead.pop(conversation))
         ahead = dict(self._ahead)
         if not ahead:
             return
-        events = await self._read([(one, self._told.get(one, 0) + 1, last) for one, last in ahead.items()], None)
+        events = await self._read([(one, self._told[one] + 1, last) for one, last in ahead.items()], None)
         for event in events:  # what a commit was said to bring may have been undone: only what is there counts
             self._told[event.conversation] = event.seq
         for conversation, last in ahead.items():

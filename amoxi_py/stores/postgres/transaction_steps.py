@@ -28,6 +28,7 @@ log = logging.getLogger("amoxi_py.stores")
 
 _TRIES = RetryPolicy(tries=5, first=0.02, longest=0.5, jitter=1.0)
 _LOOK_AGAIN_S = 0.25
+PATIENCE = "10s"
 _UNDONE = frozenset({"40001", "40P01"})
 """Serialization failure and deadlock: nothing of it was done, and another try may fare better."""
 _LOCKED = "55P03"
@@ -130,7 +131,7 @@ class TransactionSteps:
         what = {"value": record.value, "failed": record.failed, "now": self._now()}
         try:
             await lent.ask("RESET ROLE; SET LOCAL statement_timeout = 0")
-            await lent.ask(statements["begin_writing"])
+            await lent.ask(statements["begin_writing"], {"patience": PATIENCE})
             await lent.ask(statements["lock_conversations"], {"keys": [lease.conversation]})
             # Only a later statement than the lock sees what others did until then.
             inserted, _ = await lent.ask(statements["commit_step"], {**where, **proof, **what})
@@ -197,7 +198,7 @@ def _find(address: Address, place: StepPlace, line: Line) -> StepRecord | None:
     lease = place.lease
     tx = address.transaction(line)
     with line.transaction():
-        tx.run("begin_writing")
+        tx.run("begin_writing", patience=PATIENCE)
         tx.run("lock_conversations", keys=[lease.conversation])
         rows = tx.rows("recorded_step", run=lease.run, turn=place.turn, n=place.n, name=place.name)
         leased = tx.rows("leased_run", run=lease.run, worker=lease.worker, fence=lease.fence)

@@ -7,6 +7,7 @@ round trips: locks and fences, then rows and the commit.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 import psycopg
@@ -37,6 +38,13 @@ class News(Struct, frozen=True):
     last: int
     types: int
 
+
+_PATIENCE_TOGETHER = "1s"
+_PATIENCE_ALONE = "4s"  # longer than a frozen client keeps its locks
+_NO_PATIENCE = "50ms"
+_HELD_UP_S = 5.0
+_DOUBT_S = 30.0
+_BAD_DATA = "22"
 
 Ring = Callable[[Sequence[News], bool], None]
 """Tells other processes what was committed, and whether a run may be claimable that was not before."""
@@ -69,6 +77,8 @@ class PostgresWriter(VerbWriter):
         self._made_due = made_due
         self._line: Line | None = None
         self._doubtful: list[News] = []  # what a commit added, or did not: its answer was lost
+        self._doubtful_until: float | None = None
+        self._held_up: dict[int, float] = {}  # conversations that somebody keeps locked, and until when
 
     def connect(self) -> None:
         """Connect now; raise what stands in the way."""
@@ -108,7 +118,7 @@ class PostgresWriter(VerbWriter):
 
     def _begin(self, tx: PostgresTransaction, verbs: Sequence[Verb]) -> int:
         """Take all locks, ask for what is read first, and return the time of the transaction."""
-        tx.run("begin_writing")
+        tx.run("begin_writing", patience=self._patience(verbs))
         locks = _Locks()
         for verb in verbs:
             locks.add(verb)
@@ -116,24 +126,52 @@ class PostgresWriter(VerbWriter):
         tx.ask("now")
         if all(isinstance(verb, Change) or _is_new(verb) for verb in verbs):  # nothing else is done before these
             _ask_ahead(tx, verbs)
-        ((now,),) = tx.rows("now")
+        now: int = tx.rows("now")[0][0]
         self._database_clock.follow(now)
-        return now if self._clock is None else millis(self._clock.now())
+        if self._clock is not None:
+            now = millis(self._clock.now())
+        for worker in {verb.claim_by.key for verb in verbs if isinstance(verb, Submission) and verb.claim_by}:
+            tx.ask("living_worker", key=worker, lease_now=now, boot=None)  # answered with the next rows
+        return now
 
     def _read_back(self, line: Line) -> None:
         """Tell what landed although the answer to its commit was lost."""
         tx = self._address.transaction(line)
         ranges = [(one.conversation, one.first, one.last) for one in self._doubtful]
         with line.transaction():
-            tx.run("begin_writing")
+            tx.run("begin_writing", patience=_PATIENCE_ALONE)
             tx.run("lock_conversations", keys=[conversation for conversation, _, _ in ranges])
             landed = read_events(tx, tx.rows("events_between", rows=json_rows(ranges), types=None))
-        self._doubtful.clear()
+        found = {event.conversation for event in landed}
+        still = [one for one in self._doubtful if one.first == 1 and one.conversation not in found]
+        if still and self._doubtful_until is None:  # a new conversation cannot be locked before it is there
+            self._doubtful_until = time.monotonic() + _DOUBT_S
+        if not still or (self._doubtful_until is not None and time.monotonic() > self._doubtful_until):
+            still, self._doubtful_until = [], None
+        self._doubtful = still
         self._told.extend(landed)
         if landed:
             self._ring(_news(landed), True)
 
+    def _patience(self, verbs: Sequence[Verb]) -> str:
+        """How long to wait for locks: others wait behind this, so all of a batch less than one alone."""
+        if len(verbs) > 1:
+            return _PATIENCE_TOGETHER
+        held_up = self._held_up.get(_conversation_of(verbs[0]), 0.0) > time.monotonic()
+        return _NO_PATIENCE if held_up else _PATIENCE_ALONE
+
+    def _transact_alone(self, verb: Verb) -> list[Answer]:
+        try:
+            return self._transact([verb])
+        except psycopg.errors.LockNotAvailable:
+            now = time.monotonic()
+            self._held_up = {one: until for one, until in self._held_up.items() if until > now}
+            self._held_up[_conversation_of(verb)] = now + _HELD_UP_S
+            raise
+
     def _failure(self, error: Exception) -> Exception:
+        if isinstance(error, psycopg.Error) and (error.sqlstate or "").startswith(_BAD_DATA):
+            return error  # a mistake, and sending it again would not help
         if isinstance(error, psycopg.Error | OSError):
             return self._address.error(error)
         return error
@@ -197,6 +235,13 @@ class _Locks:
             )
         elif self._keys:
             tx.run("lock_conversations", keys=list(self._keys))
+
+
+def _conversation_of(verb: Verb) -> int:
+    """Return the conversation that a verb says it writes to, by its key; -1 when it has another name for it."""
+    if isinstance(verb, Change):
+        return verb.lease.conversation
+    return -1 if isinstance(verb, Submission) or not verb.touches.conversations else verb.touches.conversations[0]
 
 
 def _is_new(verb: Verb) -> bool:

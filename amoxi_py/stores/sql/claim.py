@@ -47,7 +47,7 @@ def retire(batch: Batch, worker: WorkerKey) -> None:
     """Hand over the runs that still name the worker, and forget it."""
     batch.forget_workers()
     batch.tx.run("hand_over_runs", worker=worker.key, now=batch.now)
-    batch.tx.run("delete_worker", key=worker.key)
+    batch.tx.run("delete_worker", key=worker.key, lease_now=batch.lease.now)
 
 
 def release(batch: Batch, lease: Lease, crashed: bool, rest: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from abc import ABC, abstractmethod
 from asyncio import Future as LoopFuture
@@ -17,6 +18,8 @@ Caller = LoopFuture[Any] | ThreadFuture[Any]
 Waiting = list[tuple[Verb, Caller]]
 Settled = list[tuple[LoopFuture[Any], Answer]]
 Deliver = Callable[[Sequence[Event], Settled], None]
+
+log = logging.getLogger("amoxi_py.stores")
 
 _BATCH = 512
 
@@ -53,6 +56,10 @@ class VerbWriter(ABC):
     def _transact(self, verbs: list[Verb]) -> list[Answer]:
         """Do verbs in one transaction, and keep its events in `_told`."""
 
+    def _transact_alone(self, verb: Verb) -> list[Answer]:
+        """Do a verb by itself, after a transaction of several failed."""
+        return self._transact([verb])
+
     @abstractmethod
     def _failure(self, error: Exception) -> Exception:
         """Return what callers are told of an error that undid a transaction."""
@@ -72,10 +79,13 @@ class VerbWriter(ABC):
     def _work(self) -> None:
         while True:
             waiting, more = self._take()
-            if waiting:
-                self._perform(waiting)
-            elif more:
-                self._idle()
+            try:
+                if waiting:
+                    self._perform(waiting)
+                elif more:
+                    self._idle()
+            except Exception:
+                log.exception("the store's writer failed; it goes on")
             if not more:
                 break
         self._close()
@@ -103,13 +113,19 @@ class VerbWriter(ABC):
             self._tell(waiting, [Answer(error=answers)] * len(waiting))
             return
         for verb, caller in waiting:  # sent again, because the answer to the commit may be all that was lost
-            answers = self._try([verb])
+            answers = self._try_alone(verb)
             self._tell([(verb, caller)], answers if isinstance(answers, list) else [Answer(error=answers)])
 
     def _try(self, verbs: list[Verb]) -> list[Answer] | Exception:
         try:
             return self._transact(verbs)
         except Exception as error:  # noqa: BLE001 - a mistake in one verb is for its caller to hear; the thread goes on
+            return self._failure(error)
+
+    def _try_alone(self, verb: Verb) -> list[Answer] | Exception:
+        try:
+            return self._transact_alone(verb)
+        except Exception as error:  # noqa: BLE001 - as above
             return self._failure(error)
 
     def _tell(self, waiting: Waiting, answers: list[Answer]) -> None:

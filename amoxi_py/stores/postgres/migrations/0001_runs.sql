@@ -4,8 +4,13 @@
 CREATE TABLE @worker (
     key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     expires_at bigint NOT NULL,
-    claims bigint NOT NULL DEFAULT 0,     -- number of its last claim that got something
     id text COLLATE "C" NOT NULL UNIQUE
+);
+
+-- Beside the worker's row, so that renewing its lease never waits for a claim.
+CREATE TABLE @worker_claim (
+    worker bigint PRIMARY KEY REFERENCES @worker ON DELETE CASCADE,
+    number bigint NOT NULL                -- of its last claim that got something
 );
 
 CREATE TABLE @conversation (
