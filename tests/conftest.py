@@ -39,14 +39,15 @@ POSIX_ONLY = {
         "docs/test_examples.py",
         "docs/test_pages.py",
         "field/test_bad_tools.py",
-        "field/test_database_connections.py",
+        "field/test_database_workers.py",
         "field/test_event_handlers.py",
         "field/test_hot_reload.py",
         "field/test_max_attempts.py",
         "field/test_orderly_stop.py",
         "field/test_owners_and_secrets.py",
         "field/test_seed_story.py",
-        "field/test_servers_recovery.py",
+        "field/test_servers_refund.py",
+        "field/test_servers_versions.py",
         "field/test_two_servers.py",
         "template/test_template.py",
         "testing/test_strict_model_server.py",
@@ -54,7 +55,17 @@ POSIX_ONLY = {
 }
 LINUX_ONLY = {
     "forks that lack nothing": ("testing/test_forks.py",),
-    "/proc, and Debian's packages": ("databases/test_own_servers.py",),
+    "/proc, and Debian's packages": (
+        "chaos/test_chaos.py",
+        "databases/test_own_servers.py",
+        "field/test_database_clocks.py",
+        "field/test_database_connections.py",
+        "field/test_database_lost_lines.py",
+        "field/test_database_poolers.py",
+        "field/test_servers_recovery.py",
+        "stores/test_postgres_first_open.py",
+        "stores/test_postgres_traps.py",
+    ),
 }
 LEFT_OUT = (POSIX_ONLY if sys.platform == "win32" else {}) | (LINUX_ONLY if sys.platform != "linux" else {})
 collect_ignore = [name for names in LEFT_OUT.values() for name in names]

@@ -15,6 +15,7 @@ from amoxi_py.ports.transactions import TransactionStore
 from amoxi_py.testing import crash
 
 SHARDS = 2
+POSTGRES_PARTS = 4
 VERBS = {
     name
     for port in (Store, FileStore, TransactionStore)
@@ -22,6 +23,11 @@ VERBS = {
     if callable(verb) and not name.startswith("_")
 }
 Effects = Counter[tuple[str, str]]
+
+
+def postgres_parts() -> list[int]:
+    """The parts of all kills that are tried; all of them with AMOXI_TEST_ALL_KILLS=1, which takes minutes."""
+    return [*range(1, POSTGRES_PARTS + 1)] if os.environ.get("AMOXI_TEST_ALL_KILLS") else [1]
 
 
 def check_trial(killed: crash.Killed) -> None:
@@ -33,7 +39,12 @@ def check_story(folder: Path) -> None:
     """Check what must hold whatever happened: one end per run, one start and one result per call, no open call."""
     rows = rows_of(folder)
     statuses = dict(rows("SELECT status, count(*) FROM @run GROUP BY status"))
-    ends = [row[1] for row in rows("SELECT run, count(*) FROM @event WHERE run IN (SELECT key FROM @run) AND type >= 13 GROUP BY run")]
+    ends = [
+        row[1]
+        for row in rows(
+            "SELECT run, count(*) FROM @event WHERE run IN (SELECT key FROM @run) AND type >= 13 GROUP BY run"
+        )
+    ]
     told = rows("SELECT run, turn, n, type, count(*) FROM @event WHERE type IN (7, 9) GROUP BY 1, 2, 3, 4")
     cancelled = {run_id for (run_id,) in rows("SELECT id FROM @run WHERE status = 'cancelled'")}
     assert statuses == {"completed": 2, "cancelled": 2}
@@ -53,7 +64,8 @@ def kept_bytes(folder: Path) -> list[int]:
     if (folder / "files").exists():
         return [file.stat().st_size for file in (folder / "files").rglob("*") if file.is_file()]
     parts = rows_of(folder)(
-        "SELECT sum(length(bytes))::int FROM @upload_part AS p JOIN @upload AS u ON u.key = p.upload WHERE u.blob IS NOT NULL GROUP BY p.upload"
+        "SELECT sum(length(bytes))::integer FROM @upload_part AS p JOIN @upload AS u ON u.key = p.upload "
+        "WHERE u.blob IS NOT NULL GROUP BY p.upload"
     )
     return [size for (size,) in parts]
 
@@ -75,22 +87,20 @@ def check_effects(before: Effects, steps: set[tuple[str, str]], after: Effects) 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("shard", range(1, SHARDS + 1))
 def test_a_process_killed_at_any_store_call_is_finished_by_the_next_one(shard: int) -> None:
-    kill_at_every_call(shard)
+    kill_at_every_call(shard, SHARDS)
 
 
 @pytest.mark.crash
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("shard", range(1, SHARDS + 1))
+@pytest.mark.parametrize("part", postgres_parts())
 def test_a_process_killed_at_any_store_call_on_postgres_is_finished_by_the_next_one(
-    shard: int, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    part: int, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(DATABASE, postgres_url)
-    kill_at_every_call(shard)
+    kill_at_every_call(part, POSTGRES_PARTS)
 
 
-def kill_at_every_call(shard: int) -> None:
-    report = crash.at_every_step(
-        play_everything, check=check_trial, every_call=True, part=(shard, SHARDS), timeout=90.0
-    )
+def kill_at_every_call(part: int, parts: int) -> None:
+    report = crash.at_every_step(play_everything, check=check_trial, every_call=True, part=(part, parts), timeout=90.0)
     assert set(report.verbs) == VERBS, "the scenario calls every verb of the port"
-    assert report.kills > len(report.commits) / SHARDS, "twice where it changes something"
+    assert report.kills > len(report.commits) / parts, "twice where it changes something"

@@ -359,8 +359,11 @@ def test_of_twenty_decisions_at_the_same_moment_on_two_servers_one_wins(
     folder = field_app(SHOP)
     servers = [start(folder, env=model_env(model)) for _ in range(2)]
     doors = [client(servers[n % 2]) for n in range(20)]
-    won = set()
-    for trial in range(8):
+    won: set[str] = set()
+    trial = 0
+    while trial < 3 or won != {"approve", "decline"}:
+        trial += 1
+        assert trial <= 20, f"both must win now and then, but it was always {won}"
         api = doors[0]
         run = api.submit("shop", f"cancel it, {trial}")
         tabs = [reader(server, run) for server in servers]
@@ -392,7 +395,6 @@ def test_of_twenty_decisions_at_the_same_moment_on_two_servers_one_wins(
         with doors[1].follow(place) as reloaded:
             assert next(event for event in reloaded if event.type == "approval.decided").data["decision"] == winner
         assert decision_of(doors[1].decide(run["id"], wanted["call_id"], winner)) == (200, winner)
-    assert won == {"approve", "decline"}, "both must have won once"
 
 
 # O13

@@ -390,12 +390,13 @@ def test_a_message_beside_a_cancel_of_the_first_turn_is_answered_after_it_or_ref
     models: Models,
     requests_about: Any,
     at_once: Any,
+    store_kind: str,
 ) -> None:
     model = strict_model(models.script)
     folder = field_app(SHOP)
     server, other = (start(folder, env=model_env(model)) for _ in range(2))
     api, remote, third = client(server), client(other), client(server)
-    for n in range(36):
+    for n in range(36 if store_kind == "file" else 12):
         agent = ("replacing", "queueing", "rejecting")[n % 3]
         turn = Busy(api, folder, models, agent, "a tool")
         turn.text, text = f"{turn.text} {n}", f"second {n}"

@@ -313,7 +313,6 @@ def test_a_run_that_waits_for_approval_waits_on_through_a_stop_that_it_does_not_
     one_story(follower.wait_end())
 
 
-@pytest.mark.parametrize("store_kind", ["file", "postgres"], indirect=True)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_worker_without_a_web_hands_its_runs_over_at_once_when_it_stops(
     field_app: Any, start: Any, client: Any, until: Any, one_story: Any, number: int

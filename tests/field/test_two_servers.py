@@ -222,7 +222,6 @@ def test_64_conversations_at_once_with_a_long_reader_meet_no_lock_and_lose_no_ev
         assert "Traceback" not in server.log()
 
 
-@pytest.mark.parametrize("store_kind", ["file", "postgres"], indirect=True)
 def test_when_one_of_two_servers_stops_the_other_takes_its_runs_at_once_and_its_readers_too(
     field_app: Any, start: Any, client: Any, reader: Any, strict_model: Any, model_env: Any, until: Any, one_story: Any
 ) -> None:
