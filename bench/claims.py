@@ -15,28 +15,20 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import random
 import secrets
 import statistics
-import sys
 import time
 from collections import Counter
 from collections.abc import Collection
-from contextlib import ExitStack
-from pathlib import Path
 
-import psycopg
-from psycopg import sql
+from database import Database, database
 
 from amoxi_py.domain.event import EventType
 from amoxi_py.domain.ids import new_id
 from amoxi_py.domain.principal import Principal
 from amoxi_py.ports.store import Submission, WorkerKey
 from amoxi_py.stores.postgres.store import FEWEST_CONNECTIONS, PostgresStore
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "databases"))
-from postgres_server import own_postgres
 
 POLL_S = 0.5
 ARRIVE_S = 0.02
@@ -136,26 +128,11 @@ def _submission(principal: int) -> Submission:
     )
 
 
-def cpu_of(folder: Path | None) -> float:
-    """CPU seconds that the processes of a server have used, if it is here."""
-    if folder is None:
-        return float("nan")
-    ticks = 0
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if (process / "cwd").readlink() == folder / "data":
-                fields = (process / "stat").read_text("utf-8").rpartition(")")[2].split()
-                ticks += sum(map(int, fields[11:15]))  # the first process has those of ended ones
-        except OSError:
-            continue
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-async def simulate(options: argparse.Namespace, url: str, schema: str, folder: Path | None) -> None:
+async def simulate(options: argparse.Namespace, place: Database, schema: str) -> None:
     """Let all of it go on, and print."""
     figures = Figures()
     share, more = divmod(options.workers, options.stores)
-    *groups, web = [Processes(url, schema, figures) for _ in range(options.stores + 1)]
+    *groups, web = [Processes(place.url, schema, figures) for _ in range(options.stores + 1)]
     for n, group in enumerate(groups):
         await group.open(share + (n < more))
     await web.open(0)
@@ -164,9 +141,9 @@ async def simulate(options: argparse.Namespace, url: str, schema: str, folder: P
     await asyncio.sleep(1)
     figures.counts.clear()
     figures.waited.clear()
-    cpu, own, begun = cpu_of(folder), time.process_time(), time.monotonic()
+    cpu, own, begun = place.cpu(), time.process_time(), time.monotonic()
     ended, _ = await asyncio.wait(tasks, timeout=options.seconds, return_when=asyncio.FIRST_EXCEPTION)
-    cpu, own, took = cpu_of(folder) - cpu, time.process_time() - own, time.monotonic() - begun
+    cpu, own, took = place.cpu() - cpu, time.process_time() - own, time.monotonic() - begun
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
@@ -200,15 +177,9 @@ def main() -> None:
     parser.add_argument("--url", help="of a database; a schema of its own is made in it and dropped")
     options = parser.parse_args()
     schema = f"bench_claims_{secrets.token_hex(4)}"
-    with ExitStack() as stack:
-        folder: Path | None = None
-        url: str = options.url
-        if options.url is None:
-            server = stack.enter_context(own_postgres(fsync=True, settings={"full_page_writes": "on"}))
-            url, folder = server.fresh_database(), server.folder
-        asyncio.run(simulate(options, url, schema, folder))
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(schema)))
+    with database(options.url) as place:
+        asyncio.run(simulate(options, place, schema))
+        place.drop(schema)
 
 
 if __name__ == "__main__":

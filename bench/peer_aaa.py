@@ -34,22 +34,33 @@ def answer(request: Any) -> Any:
     return text("Order A-1001 is shipped.") if asked else tool_call("lookup", "c1", order_id="A-1001")
 
 
+REGISTRY = ToolRegistry([lookup])
+LOOP = ToolLoop(REGISTRY)
+TASK = {"task": "Where is order A-1001?"}
+
+
+def attach(engine: Engine) -> None:
+    LLMHandler(FakeLLMClient(answer)).attach(engine)
+    ToolHandler(REGISTRY).attach(engine)
+    engine.register(LOOP)
+
+
+async def run_once(engine: Engine) -> float:
+    begun = time.perf_counter()
+    outcome = await engine.run(LOOP, TASK)
+    assert outcome.kind.name.lower() == "success", outcome
+    return time.perf_counter() - begun
+
+
 async def measure(runs: int, inflight: int) -> dict[str, float]:
-    registry = ToolRegistry([lookup])
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "log.db")
         async with Engine(store=SQLiteEventStore(path, synchronous="FULL")) as engine:
-            LLMHandler(FakeLLMClient(answer)).attach(engine)
-            ToolHandler(registry).attach(engine)
-            engine.register(ToolLoop(registry))
+            attach(engine)
             latencies: list[float] = []
 
             async def client(count: int) -> None:
-                for _ in range(count):
-                    begun = time.perf_counter()
-                    outcome = await engine.run(ToolLoop(registry), {"task": "Where is order A-1001?"})
-                    assert outcome.kind.name.lower() == "success", outcome
-                    latencies.append(time.perf_counter() - begun)
+                latencies.extend([await run_once(engine) for _ in range(count)])
 
             await asyncio.gather(*(client(1) for _ in range(inflight)))
             latencies.clear()

@@ -14,7 +14,6 @@ environment that has it (default: this one, when it is installed there), with th
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import subprocess
 import sys
@@ -25,20 +24,12 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
+from loads import Clients, percentiles, started_engine
 
-from amoxi_py import ToolContext, agent, tool
 from amoxi_py.app.process import tune_memory, tune_process
-from amoxi_py.declare.declarations import build_declarations
-from amoxi_py.declare.injection import open_instances
-from amoxi_py.domain.principal import Principal
-from amoxi_py.engine.engine import Engine
-from amoxi_py.models.script import call
-from amoxi_py.models.scripted import ScriptedModel
 from amoxi_py.stores.sqlite.store import SqliteStore
 
 PEER = Path(__file__).with_name("peer_aaa.py")
-ANA = Principal(id="system:bench", channel="code")
-ORDER = {"id": "A-1001", "note": "x" * 1000}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,127 +44,27 @@ class Figures:
     commits_per_run: float | None = None
 
 
-@tool(read_only=True)
-async def lookup(order_id: str) -> str:
-    """Look an order up.
-
-    Args:
-        order_id: Its number
-    """
-    return "x" * 40
-
-
-@tool(read_only=True)
-async def lookup_order(order_id: str) -> dict[str, str]:
-    """Look an order up.
-
-    Args:
-        order_id: Its number
-    """
-    return ORDER
-
-
-@tool(read_only=True)
-async def check_policy(order_id: str) -> dict[str, str]:
-    """Check whether an order can be refunded.
-
-    Args:
-        order_id: Its number
-    """
-    return ORDER
-
-
-@tool(idempotent=True)
-async def issue_refund(order_id: str, ctx: ToolContext) -> dict[str, str]:
-    """Refund an order.
-
-    Args:
-        order_id: Its number
-    """
-    await ctx.step("refund", _refund, ctx.call_id)
-    return ORDER
-
-
-async def _refund(key: str) -> dict[str, str]:
-    return {"refund_id": "R-1", "key": key}
-
-
-@agent(tools=[lookup])
-class TrivialAgent:
-    """You answer questions about orders."""
-
-
-@agent(tools=[lookup_order, check_policy, issue_refund])
-class SupportAgent:
-    """You refund orders."""
-
-
-LOADS: dict[str, tuple[str, list[Any]]] = {
-    "trivial": ("trivial-agent", [call("lookup", order_id="A-1001"), "Order A-1001 is shipped."]),
-    "support": (
-        "support-agent",
-        [
-            call("lookup_order", order_id="A-1001"),
-            call("check_policy", order_id="A-1001"),
-            call("issue_refund", order_id="A-1001"),
-            "Order A-1001 is refunded; the receipt is on its way.",
-        ],
-    ),
-}
-
-
-class OneModel:
-    """The same model for every run."""
-
-    def __init__(self, model: ScriptedModel) -> None:
-        self._model = model
-
-    def model_for(self, agent: object, ctx: object) -> ScriptedModel:
-        """Return it."""
-        return self._model
-
-
 async def measure(load: str, runs: int, inflight: int) -> Figures:
     """Run one load on a new store in a temporary folder."""
-    name, script = LOADS[load]
-    declarations = build_declarations([TrivialAgent, SupportAgent])
     with tempfile.TemporaryDirectory() as folder:
         store = SqliteStore(Path(folder))
-        async with open_instances(declarations.singletons, {}) as instances:
-            engine = Engine(
-                store=store,
-                catalog=declarations.catalog,
-                instances=instances,
-                models=OneModel(ScriptedModel(script, record=False, strict=False)),
-            )
-            await engine.start()
-            latencies: list[float] = []
-
-            async def client(count: int) -> None:
-                for _ in range(count):
-                    begun = time.perf_counter()
-                    submitted = await engine.submit(name, "Where is order A-1001?", principal=ANA)
-                    run = await engine.wait(submitted.run.id, ANA, timeout=60)
-                    assert run.status == "completed", run
-                    latencies.append(time.perf_counter() - begun)
-
-            await asyncio.gather(*(client(5) for _ in range(inflight)))
-            latencies.clear()
+        async with started_engine(store, load) as engine:
+            await Clients(engine, load).send(5, inflight)
+            clients = Clients(engine, load)
             commits, cpu, wall = store.commits, time.process_time(), time.perf_counter()
-            await asyncio.gather(*(client(runs // inflight) for _ in range(inflight)))
+            await clients.send(runs // inflight, inflight)
             wall, cpu, commits = (
                 time.perf_counter() - wall,
                 time.process_time() - cpu,
                 store.commits - commits,
             )
-            await engine.stop()
         size = sum(file.stat().st_size for file in Path(folder).iterdir() if file.is_file())
-    latencies.sort()
-    count = len(latencies)
+    count = len(clients.latencies)
+    p50, p95 = percentiles(clients.latencies)
     return Figures(
         runs_per_s=count / wall,
-        p50_ms=latencies[count // 2] * 1e3,
-        p95_ms=latencies[count * 95 // 100] * 1e3,
+        p50_ms=p50,
+        p95_ms=p95,
         cpu_ms_per_run=cpu / count * 1e3,
         bytes_per_run=size / (count + 5 * inflight),
         commits_per_run=commits / count,

@@ -85,5 +85,7 @@ def migrate_store() -> str:
 
 
 async def _open_and_close(store: Store) -> None:
-    await store.open(lambda events: None)
-    await store.close()
+    try:
+        await store.open(lambda events: None)
+    finally:
+        await store.close()

@@ -42,9 +42,13 @@ def do(url: str, script: str) -> None:
             connection.execute(statement.encode())
 
 
-def schemas(url: str) -> list[str]:
+def rows(url: str, statement: str) -> list[Any]:
     with psycopg.connect(url) as connection:
-        return [name for (name,) in connection.execute("SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_'")]
+        return connection.execute(statement.encode()).fetchall()
+
+
+def schemas(url: str) -> list[str]:
+    return [name for (name,) in rows(url, "SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_'")]
 
 
 def place_of(url: str) -> str:
@@ -94,13 +98,17 @@ def test_an_empty_list_names_the_database_and_no_folder_is_made(shop: Path, amox
     assert not (shop / "data").exists()
 
 
-@pytest.mark.parametrize("command", [("runs", "list"), ("migrate",), ("chat", "--message", "x"), ("worker",)])
+@pytest.mark.parametrize(
+    "command",
+    [("runs", "list"), ("approvals", "list"), ("migrate",), ("chat", "--message", "x"), ("worker",)],
+)
 def test_a_database_that_is_away_ends_a_command_with_its_place_and_without_the_password(
     shop: Path, amoxi: Any, command: tuple[str, ...]
 ) -> None:
     env = {"AI_STORE_TYPE": "postgres", "DATABASE_URL": f"postgresql://shop:{PASSWORD}@127.0.0.1:1/shop"}
     answer = amoxi(shop, *command, env=env)
     assert answer.returncode == 1
+    assert "the store in schema 'amoxi' of 127.0.0.1:1/shop cannot be asked: " in answer.stderr
     assert "port 1 failed: Connection refused" in answer.stderr
     assert PASSWORD not in answer.stdout + answer.stderr
     assert "Traceback" not in answer.stderr
@@ -160,3 +168,18 @@ def test_a_role_that_may_not_make_the_store_is_told_to_migrate_and_its_documente
     answer = amoxi(shop, "chat", "--message", "Look up order A-1001", env={**limited, "AMOXI_PROFILE": "dev"})
     assert answer.returncode == 0, answer.stderr
     assert amoxi(shop, "doctor", env=limited).stdout.count("the store is up to date") == 1
+
+
+def test_processes_that_want_more_connections_than_there_are_are_told_of_once(
+    shop: Path, serve: Any, env: dict[str, str]
+) -> None:
+    [(most,)] = rows(env["DATABASE_URL"], "SELECT current_setting('max_connections')::integer")
+    wanted = most // 3
+    server = serve(shop, env={**env, "AI_STORE_CONNECTIONS": str(wanted)}, args=["--workers", "3"])
+    server.wait_log("(3 processes)")
+    told = f"a process opens {wanted} at most: enough for 2 of the 3 processes; raise max_connections, lower"
+    assert server.log().count(told) == 1
+    server.kill9()
+    server = serve(shop, env={**env, "AI_STORE_CONNECTIONS": "5"}, args=["--workers", "2"])
+    server.wait_log("(2 processes)")
+    assert "a process opens" not in server.log()

@@ -135,7 +135,11 @@ def test_a_role_that_may_not_make_the_store_is_told_a_way_that_works(
 
 
 def test_a_role_that_may_not_use_the_store_is_told_ways_that_work(doctor: Doctor, migrated: str, shop: str) -> None:
-    for part in ("may not use the schema", "may not read and write"):
+    for part in (
+        "may not use the schema",
+        "may not read and write",
+        "may not read conversation_key_seq, event_key_seq",
+    ):
         code, report = doctor(shop)
         level, text, fix = one(report, "store")
         assert (code, level) == (1, "error")
@@ -154,11 +158,18 @@ def test_a_role_that_may_not_use_the_store_is_told_ways_that_work(doctor: Doctor
 def test_tables_of_something_else_are_not_taken_for_a_store(doctor: Doctor, postgres_url: str) -> None:
     do(postgres_url, "CREATE TABLE public.message (id integer)")
     do(postgres_url, "CREATE TABLE public.migration (version integer)")
+    do(postgres_url, "CREATE TABLE public.stock (id integer)")
     assert doctor(postgres_url)[0] == 0, "they are in another schema"
     code, report = doctor(postgres_url, AI_STORE_SCHEMA="public")
     level, text, fix = one(report, "store")
     assert (code, level) == (1, "error")
     assert text.endswith("holds no store, but tables of something else: message, migration")
+    assert "'ai.store.schema'" in fix
+    do(postgres_url, "DROP TABLE public.message, public.migration")
+    code, report = doctor(postgres_url, AI_STORE_SCHEMA="public")
+    level, text, fix = one(report, "store")
+    assert (code, level) == (0, "warning")
+    assert text.endswith("is not there yet: the first start makes it, beside stock")
     assert "'ai.store.schema'" in fix
 
 
@@ -212,9 +223,14 @@ def test_no_password_is_in_the_output_wherever_it_stands(amoxi: Any, app_folder:
             assert (rows["DATABASE_URL"], rows["ai.store.listen-url"]) == ("set", "set")
 
 
-def test_a_server_that_loses_what_is_committed_is_an_error(doctor: Doctor) -> None:
+def test_a_server_that_loses_what_is_committed_is_an_error_that_the_app_starts_with(
+    doctor: Doctor, amoxi: Any, app_folder: Any
+) -> None:
     with own_postgres() as careless:
-        code, report = doctor(careless.fresh_database())
+        url = careless.fresh_database()
+        code, report = doctor(url)
+        answer = amoxi(app_folder(settings={"ai": {"model": "offline"}}), "doctor", env=environment(url))
+    assert answer.stdout.splitlines()[-1].endswith("the app can start, but not keep its promises")
     level, text, fix = one(report, "durability")
     assert (code, level) == (1, "error")
     assert text == "fsync and full_page_writes off: what is committed can be lost when the machine fails"

@@ -58,8 +58,9 @@ def test_a_file_store_does_not_care_what_a_platform_sets(tmp_path: Path, url: st
 @pytest.mark.parametrize(
     ("url", "told"),
     [
-        ("mysql://shop:hunter2@db/shop", "it begins with 'mysql://': write it as postgresql://"),
-        ("postgresql+asyncpg://shop:hunter2@db/shop", "it begins with 'postgresql+asyncpg://'"),
+        ("mysql://shop:hunter2@db/shop", "it does not begin with 'postgresql://': write it as postgresql://"),
+        ("postgresql+asyncpg://shop:hunter2@db/shop", "it does not begin with 'postgresql://'"),
+        ("hunter2://db/shop", "it does not begin with 'postgresql://'"),
         ("postgresql://shop:hunter2@word@db/shop", "an '@' in it that is not the one before the host"),
         ("postgresql://shop:hunter2/word@db/shop", "%40 is for @"),
         ("postgresql://shop:hunter2%zz@db/shop", "%40 is for @"),

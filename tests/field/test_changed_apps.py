@@ -79,6 +79,7 @@ CHANGES = [with_a_comment, with_another_tool, with_other_instructions, with_the_
 
 
 # O31
+@pytest.mark.parametrize("store_kind", ["file", "postgres"], indirect=True)
 @pytest.mark.crash
 def test_runs_that_waited_crashed_or_were_queued_go_on_after_every_kind_of_change_of_the_app(
     field_app: Any, start: Any, client: Any, strict_model: Any, model_env: Any, until: Any, requests_about: Any

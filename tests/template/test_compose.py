@@ -20,11 +20,13 @@ ROOT = Path(__file__).parents[2]
 DATABASE = "postgresql://app@db:5432/app"
 VARIABLE = re.compile(r"\$\{(\w+)(?::(-|\?)([^}]*))?\}")
 SECRETS = {"POSTGRES_PASSWORD": "p@ss/word%"}
+TOKEN = "acme-token-0123456789"
+DOTENV = {".env": {"AI_API_CALLERS_ACME": TOKEN, "SERVER_PORT": "1", "AI_STORE_TYPE": "file"}}
 LEASE_S = 2.0
-QUICK = {"AI_RUNS_LEASE_MS": str(int(LEASE_S * 1000)), "RECEIPT_SECONDS": "3"}
+SHORT_LEASE = {"AI_RUNS_LEASE_MS": str(int(LEASE_S * 1000))}
 SERVERS = ("web1", "web2", "worker1", "worker2")
 
-Start = Callable[[str], ServerProcess]
+Start = Callable[..., ServerProcess]
 
 
 @pytest.fixture(scope="module")
@@ -47,20 +49,25 @@ def filled(text: str) -> str:
 def environment(service: Mapping[str, Any]) -> dict[str, str]:
     values = service["environment"]
     assert all(isinstance(value, str) for value in values.values()), "compose refuses true, and takes 1.0 for 1"
-    return {name: filled(value) for name, value in values.items()}
+    found: dict[str, str] = {}
+    for file in service["env_file"]:
+        assert file["required"] is False, "an app without a key needs no .env"
+        found |= DOTENV[file["path"]]
+    return found | {name: filled(value) for name, value in values.items()}
 
 
 @pytest.fixture
 def start(compose: dict[str, Any], folder: Path, serve: Any, postgres_url: str) -> Start:
     """Start a service: its command in its environment, with the database of the test in the place of `db`."""
 
-    def start(name: str) -> ServerProcess:
+    def start(name: str, **more: str) -> ServerProcess:
         service = compose["services"][name]
         program, command, *args = service["command"]
         env = environment(service)
         assert program == "amoxi"
         assert env.pop("DATABASE_URL") == DATABASE
-        env |= {"DATABASE_URL": postgres_url, "SERVER_HOST": "127.0.0.1", **QUICK}
+        assert env.pop("SERVER_PORT") == ("8080" if command == "start" else "1")
+        env |= {"DATABASE_URL": postgres_url, "SERVER_HOST": "127.0.0.1", **SHORT_LEASE, **more}
         serves = command == "start"
         server: ServerProcess = serve(folder, command=command, args=args, env=env, wait_ready=serves)
         if not serves:
@@ -80,14 +87,15 @@ def wait_for(condition: Callable[[], Any], timeout: float) -> None:
 def test_a_refund_that_a_killed_worker_had_begun_is_finished_by_the_other_and_read_at_the_other_server(
     start: Start, folder: Path, request: pytest.FixtureRequest
 ) -> None:
-    web1, web2, worker1 = start("web1"), start("web2"), start("worker1")
+    web1, web2, worker1 = start("web1"), start("web2"), start("worker1", RECEIPT_SECONDS="60")
     ledger = folder / "data" / "refunds.log"
-    person, elsewhere = Client(web1.url), Client(web2.url)
-    request.addfinalizer(person.close)
-    request.addfinalizer(elsewhere.close)
+    person, elsewhere, program = Client(web1.url), Client(web2.url), Client(web2.url, token=TOKEN)
+    for caller in (person, elsewhere, program):
+        request.addfinalizer(caller.close)
+    assert program.http.get("/agents").status_code == 200, "callers of .env are let in"
     run = person.submit("support-agent", "Refund order A-1001")
     wait_for(ledger.exists, 20)
-    start("worker2")
+    start("worker2", RECEIPT_SECONDS="0.1")
     killed = time.monotonic()
     worker1.kill9()
     elsewhere.http.cookies.update(person.http.cookies)  # a browser sends them to every port of a host
