@@ -306,13 +306,35 @@ class PostgresPlace:
             self._doors.popitem()[1].close()
 
 
+class Schemas:
+    """Places that are used again, because making all tables anew takes longer than most tests."""
+
+    def __init__(self, dsn: str, proxy: CuttingProxy) -> None:
+        self._dsn = dsn
+        self._proxy = proxy
+        self._numbers = count(1)
+        self._used: list[PostgresPlace] = []
+
+    def take(self) -> PostgresPlace:
+        """Return an empty one."""
+        if not self._used:
+            return PostgresPlace(self._dsn, f"amoxi_{next(self._numbers)}", self._proxy)
+        place = self._used.pop()
+        place.empty()
+        return place
+
+    def give_back(self, place: PostgresPlace) -> None:
+        """Take one back that no store uses any more."""
+        place.close()
+        self._used.append(place)
+
+
 @pytest.fixture(scope="session")
-def schemas(postgres: GivenServer) -> Iterator[Callable[[], PostgresPlace]]:
+def schemas(postgres: GivenServer) -> Iterator[Schemas]:
     """Gives empty schemas of one database."""
     dsn = postgres.fresh_database()
-    numbers = count(1)
     with cutting_proxy(dsn) as proxy:
-        yield lambda: PostgresPlace(dsn, f"amoxi_{next(numbers)}", proxy)
+        yield Schemas(dsn, proxy)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -323,16 +345,16 @@ def fresh_data(
     if request.param == "sqlite":
         yield lambda: SqlitePlace(tmp_path_factory.mktemp("store") / "ai")
         return
-    schemas: Callable[[], PostgresPlace] = request.getfixturevalue("schemas")
+    schemas: Schemas = request.getfixturevalue("schemas")
     places: list[PostgresPlace] = []
 
     def fresh() -> Place:
-        places.append(schemas())
+        places.append(schemas.take())
         return places[-1]
 
     yield fresh
     for place in places:
-        place.close()
+        schemas.give_back(place)
 
 
 @pytest.fixture
