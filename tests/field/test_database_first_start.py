@@ -83,7 +83,7 @@ def rows_in_flight(url: str) -> dict[str, list[dict[str, Any]]]:
     """Make of a store with queued runs the rows of one whose workers died with half of them."""
     found: dict[str, list[dict[str, Any]]] = {}
     with psycopg.connect(url, row_factory=dict_row) as connection:
-        worker = "INSERT INTO amoxi.worker (id, expires_at, claims) VALUES ('worker_gone', 1, 1) RETURNING key"
+        worker = "INSERT INTO amoxi.worker (id, expires_at) VALUES ('worker_gone', 1) RETURNING key"
         key = connection.execute(worker).fetchall()[0]["key"]
         connection.execute(
             "UPDATE amoxi.run SET status = 'running', wake_at = NULL, worker = %s, claim = 1, fence = 1, attempt = 1 "

@@ -126,7 +126,11 @@ class PostgresStore(SqlStore):
                 self._on_loop(interest.news, (), True)
 
         writer = PostgresWriter(self._address, self.clock, self._database_clock, self._deliver, bell.ring, made_due)
-        await asyncio.to_thread(self._open, writer)
+        try:
+            await asyncio.to_thread(self._open, writer)
+        except BaseException:
+            bell.stop()
+            raise
         self._writer = writer
         writer.start()
         await asyncio.to_thread(bell.start)

@@ -42,12 +42,13 @@ def test_a_script_that_is_killed_in_the_middle_is_finished_by_the_next_and_nothi
 
 def test_ctrl_c_stops_the_script_in_an_orderly_way(books, script, monkeypatch):
     due = books(TENANTS)
-    send_reminder = Mail.send_reminder
+    send_reminder, presses = Mail.send_reminder, iter([signal.SIGINT])
 
     def send_and_press_ctrl_c(mail, *reminder, **key):
         send_reminder(mail, *reminder, **key)
-        if len(reminded()) == 10:
-            os.kill(os.getpid(), signal.SIGINT)
+        if len(reminded()) >= 10:  # two are sent at a time
+            for press in presses:
+                os.kill(os.getpid(), press)
 
     monkeypatch.setattr(Mail, "send_reminder", send_and_press_ctrl_c)
     assert script("--at-once", "2") == (130, "", "stopped; start it again to do the rest\n")
