@@ -192,7 +192,7 @@ def in_other(play: Play) -> bool:
 def test_what_two_processes_do_at_once_is_what_some_order_of_it_gives(
     new_world: Callable[[], Any], new_embedded_world: Callable[[], Any]
 ) -> None:
-    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
     @given(plays=PLAYS, waits=st.booleans())
     def check(plays: list[Play], waits: bool) -> None:
         happened = asyncio.run(together(new_world(), plays, waits))

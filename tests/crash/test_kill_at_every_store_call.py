@@ -15,7 +15,7 @@ from amoxi_py.ports.transactions import TransactionStore
 from amoxi_py.testing import crash
 
 SHARDS = 2
-POSTGRES_PARTS = 4
+POSTGRES_PARTS = 6
 VERBS = {
     name
     for port in (Store, FileStore, TransactionStore)

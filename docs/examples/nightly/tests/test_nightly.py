@@ -51,7 +51,11 @@ def test_ctrl_c_stops_the_script_in_an_orderly_way(books, script, monkeypatch):
                 os.kill(os.getpid(), press)
 
     monkeypatch.setattr(Mail, "send_reminder", send_and_press_ctrl_c)
-    assert script("--at-once", "2") == (130, "", "stopped; start it again to do the rest\n")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start jobs in the background without it
+    try:
+        assert script("--at-once", "2") == (130, "", "stopped; start it again to do the rest\n")
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert len(set(reminded())) == len(reminded()) < len(due)
 
 
