@@ -235,17 +235,7 @@ class PostgresStore(SqlStore):
     async def _sweep_files(self) -> None:
         while await self._perform(Act(remove_unfinished)):
             pass
-        after: int | None = 0
-        while after is not None:
-            find = partial(files.find_abandoned, after=after, now=millis(self.clock.now()))
-            abandoned, after = await self._read(find)
-            if abandoned:
-                await self._delete_abandoned(abandoned)
-
-    async def _delete_abandoned(self, keys: list[int]) -> None:
-        blobs: set[str] = set()
-        await self._perform(Act(lambda batch: blobs.update(files.delete_abandoned(batch, keys))))
-        await self._remove_blobs(blobs)
+        await self._delete_abandoned()
 
     # -- handlers of events
 

@@ -6,6 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from asyncio import Future as LoopFuture
 from collections.abc import AsyncIterable, Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from amoxi_py.domain.approval import Approval
@@ -15,6 +16,7 @@ from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Lease, Run, RunRows
 from amoxi_py.errors import LeaseLost, NotFound, StoreUnavailable
+from amoxi_py.ports.clock import Clock
 from amoxi_py.ports.deliveries import ArrivalPage, Behind, Delivery, HandlerLease
 from amoxi_py.ports.files import NewFile, StoredFile
 from amoxi_py.ports.operator_store import RunFilter
@@ -24,6 +26,7 @@ from amoxi_py.stores.sql import cancel, changes, claim, decide, files, handlers,
 from amoxi_py.stores.sql.batch import Batch
 from amoxi_py.stores.sql.rotation import Rotation
 from amoxi_py.stores.sql.rows import load_leased_runs, load_messages
+from amoxi_py.stores.sql.times import millis
 from amoxi_py.stores.sql.transaction import Transaction
 from amoxi_py.stores.sql.verb import Act, Touches, Verb
 from amoxi_py.stores.sql.writer import Settled, VerbWriter, Waiting
@@ -39,6 +42,11 @@ class SqlStore(ABC):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._writer: VerbWriter | None = None
         self._gathered: Waiting = []
+
+    @property
+    @abstractmethod
+    def clock(self) -> Clock:
+        """The clock that the rows' times are of."""
 
     @abstractmethod
     def _closed(self) -> StoreUnavailable:
@@ -150,6 +158,17 @@ class SqlStore(ABC):
     @abstractmethod
     async def _remove_blobs(self, blobs: set[str]) -> None:
         """Give back the space of bytes that no row refers to any more."""
+
+    async def _delete_abandoned(self) -> None:
+        """Delete all files that are used nowhere and past their time."""
+        after: int | None = 0
+        while after is not None:
+            find = partial(files.find_abandoned, after=after, now=millis(self.clock.now()))
+            abandoned, after = await self._read(find)
+            if abandoned:
+                blobs: set[str] = set()
+                await self._perform(Act(partial(_delete_files, keys=abandoned, blobs=blobs)))
+                await self._remove_blobs(blobs)
 
     async def get_file(self, file_id: str, principal: Principal, *, readable: Sequence[str] = ()) -> StoredFile:
         return await self._read(lambda tx: files.get_file(tx, file_id, principal, readable))
@@ -332,3 +351,7 @@ class SqlStore(ABC):
             return cast(int, tx.rows("count_open_runs")[0][0])
 
         return await self._read(count)
+
+
+def _delete_files(batch: Batch, keys: list[int], blobs: set[str]) -> None:
+    blobs.update(files.delete_abandoned(batch, keys))

@@ -26,7 +26,6 @@ from amoxi_py.stores.sql import claim, files, handlers
 from amoxi_py.stores.sql.batch import Batch
 from amoxi_py.stores.sql.store import SqlStore
 from amoxi_py.stores.sql.sweep import SWEEP_EVERY_S, Sweep
-from amoxi_py.stores.sql.times import millis
 from amoxi_py.stores.sql.transaction import Transaction
 from amoxi_py.stores.sql.verb import Act, Verb
 from amoxi_py.stores.sql.writer import VerbWriter
@@ -177,17 +176,7 @@ class SqliteStore(SqlStore):
 
     async def _sweep_files(self) -> None:
         await self._file_work.sweep()
-        after: int | None = 0
-        while after is not None:
-            find = partial(files.find_abandoned, after=after, now=millis(self._clock.now()))
-            abandoned, after = await self._read(find)
-            if abandoned:
-                await self._delete_abandoned(abandoned)
-
-    async def _delete_abandoned(self, keys: list[int]) -> None:
-        blobs: set[str] = set()
-        await self._perform(Act(lambda batch: blobs.update(files.delete_abandoned(batch, keys))))
-        await self._remove_blobs(blobs)
+        await self._delete_abandoned()
 
     async def claim_handlers(self, names: Sequence[str], worker: WorkerKey | None) -> tuple[HandlerLease, ...]:
         def claim_here(batch: Batch) -> tuple[HandlerLease, ...]:
