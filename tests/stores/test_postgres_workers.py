@@ -1,4 +1,4 @@
-"""What a worker began to store is never left by all: its row stays after it has retired, and its lease is checked late."""
+"""A worker stays known after it has retired, because its commits may be on their way; its lease is checked late."""
 
 from __future__ import annotations
 
