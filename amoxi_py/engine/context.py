@@ -29,7 +29,7 @@ from amoxi_py.declare.context import (
 from amoxi_py.domain.file import File
 from amoxi_py.domain.principal import Principal
 from amoxi_py.engine.files import PIECE, CallFiles, FileHost, PrincipalsFile, check_name, parts_of
-from amoxi_py.engine.steps import StepHost, Steps
+from amoxi_py.engine.steps import StepHost, Steps, belongs_to_transaction
 from amoxi_py.engine.threads import ThreadPool, all_done, as_job
 from amoxi_py.errors import InvalidRequest, LeaseLost, NotFound, ToolError
 
@@ -253,6 +253,7 @@ class SyncCallContext(SyncToolContext):
     def transaction(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         self._inner.raise_if_closed()
         context = contextvars.copy_context()
+        context.run(belongs_to_transaction)
 
         def bound(connection: Any) -> Any:
             return context.copy().run(fn, connection, *args, **kwargs)

@@ -27,6 +27,11 @@ Commit = Callable[[str, Work, bool], Awaitable[StepRecord]]
 """Does work in a transaction that records its outcome as the step of this name; True for work in a thread."""
 
 
+def belongs_to_transaction() -> None:
+    """Say that what goes on in the current context is inside a transaction: another one is refused there."""
+    _in_transaction.set(True)
+
+
 class StepHost(Protocol):
     """What a step needs of the try that it is part of."""
 

@@ -94,6 +94,29 @@ def test_names_are_those_of_steps() -> None:
         asyncio.run(twice(tool_context(connection=StandIn())))
 
 
+def test_one_inside_another_is_refused() -> None:
+    """It would wait for a second of the few connections while it keeps the first."""
+
+    async def outer(connection: Any, ctx: ToolContext) -> int:
+        return await ctx.transaction("inner", insert, amount=1)
+
+    async def nested(ctx: ToolContext) -> int:
+        with pytest.raises(StepError, match="'inner' is asked for inside another one"):
+            await ctx.transaction("outer", outer, ctx)
+        return await ctx.transaction("after", insert, amount=2)
+
+    def outer_now(connection: Any, ctx: SyncToolContext) -> int:
+        return ctx.transaction("inner", insert_now, 1)
+
+    database = StandIn()
+    assert asyncio.run(nested(tool_context(connection=database))) == 2
+    sync = tool_context(sync=True, connection=database)
+    with pytest.raises(StepError, match="'inner' is asked for inside another one"):
+        sync.transaction("outer", outer_now, sync)
+    assert sync.transaction("after", insert_now, 3) == 3
+    assert database.asked == ["INSERT 2", "INSERT 3"]
+
+
 def test_a_function_of_the_other_kind_is_refused() -> None:
     async def wrong(ctx: ToolContext) -> None:
         await ctx.transaction("pay", insert_now, 1)  # type: ignore[arg-type]  # this is the mistake
