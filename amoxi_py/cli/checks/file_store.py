@@ -13,6 +13,7 @@ from amoxi_py.app.store import make_store
 from amoxi_py.cli.checks.amount import amount
 from amoxi_py.cli.checks.disk import nearest
 from amoxi_py.cli.checks.finding import Finding
+from amoxi_py.cli.checks.migrations import tell_migrations
 from amoxi_py.config.settings import Settings
 from amoxi_py.errors import AmoxiError, ConfigError
 from amoxi_py.stores.sqlite.inspection import StoreState, inspect_store
@@ -44,18 +45,7 @@ def _tell(state: StoreState) -> Iterator[Finding]:
         yield Finding(check="store", level="ok", text=f"{str(state.file)!r} is not there yet: the first start makes it")
         return
     yield Finding(check="store", level="ok", text=f"{str(state.file)!r} is whole, {amount(state.size)}")
-    if state.missing:
-        text = f"migrations that the next start makes: {', '.join(state.missing)}"
-        yield Finding(check="migrations", level="note", text=text, fix="nothing; or amoxi migrate as a step of its own")
-    elif state.newer:
-        yield Finding(
-            check="migrations",
-            level="warning",
-            text=f"a newer version of amoxi_py has changed the store (migration {state.newer[-1]})",
-            fix="go back to the newer version soon; this one uses what it knows",
-        )
-    else:
-        yield Finding(check="migrations", level="ok", text="the store is up to date")
+    yield tell_migrations(state.missing, state.newer)
     if state.file.stat().st_mtime > time.time() + _AHEAD_S:
         yield Finding(
             check="store",

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from amoxi_py.app.store import place_of_store
 from amoxi_py.cli.checks.amount import amount
 from amoxi_py.cli.checks.finding import Finding
+from amoxi_py.cli.checks.migrations import tell_migrations
 from amoxi_py.config.database import wrong_with
 from amoxi_py.config.settings import DATABASE_URL, Settings
 from amoxi_py.errors import AmoxiError
-from amoxi_py.stores.postgres.inspection import OLDEST_POSTGRES, Places, StoreState, inspect_store
+from amoxi_py.stores.postgres.connection import OLDEST_SERVER
+from amoxi_py.stores.postgres.inspection import Places, StoreState, inspect_store
 
 _LISTEN_URL = "ai.store.listen-url"
 _ENCODING = "UTF8"
@@ -119,23 +121,13 @@ def _look_at_migrations(state: StoreState, schema: str) -> Iterator[Finding]:
             text=f"migrations are missing, which the role {state.role!r} may not make: {', '.join(state.missing)}",
             fix=f"run amoxi migrate with the address of the role that owns the schema {schema!r}",
         )
-    elif state.missing:
-        text = f"migrations that the next start makes: {', '.join(state.missing)}"
-        yield Finding(check="migrations", level="note", text=text, fix="nothing; or amoxi migrate as a step of its own")
-    elif state.newer:
-        yield Finding(
-            check="migrations",
-            level="warning",
-            text=f"a newer version of amoxi_py has changed the store (migration {state.newer[-1]})",
-            fix="go back to the newer version soon; this one uses what it knows",
-        )
-    elif state.may_look and "migration" not in state.closed_tables:
-        yield Finding(check="migrations", level="ok", text="the store is up to date")
+    elif state.missing or state.newer or (state.may_look and "migration" not in state.closed_tables):
+        yield tell_migrations(state.missing, state.newer)
 
 
 def _look_at_server(state: StoreState) -> Iterator[Finding]:
-    oldest = OLDEST_POSTGRES // 10_000
-    if state.version_number < OLDEST_POSTGRES:
+    oldest = OLDEST_SERVER // 10_000
+    if state.version_number < OLDEST_SERVER:
         text = f"PostgreSQL {state.version} is too old"
         yield Finding(check="database", level="error", text=text, fix=f"use PostgreSQL {oldest} or newer")
     else:

@@ -21,11 +21,11 @@ from amoxi_py.stores.sql.transaction import Row
 log = logging.getLogger("amoxi_py.stores")
 
 OLDEST_SERVER = 150000
-_CONNECT_S = 5
+CONNECT_S = 5
 _LOST_PREPARED = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.DuplicatePreparedStatement)
 _PLAIN: dict[str, Any] = {
     "application_name": "amoxi",
-    "connect_timeout": _CONNECT_S,
+    "connect_timeout": CONNECT_S,
     "client_encoding": "utf8",
     "keepalives": 1,
     "keepalives_idle": 10,

@@ -15,7 +15,6 @@ from amoxi_py.stores.sql.batch import Batch
 from amoxi_py.stores.sql.files import Written
 from amoxi_py.stores.sql.rows import json_rows
 from amoxi_py.stores.sql.transaction import Transaction
-from amoxi_py.stores.sql.verb import Touches
 
 _PART_BYTES = 512 * 1024
 _UNFINISHED_LIFE_MS = 3600 * 1000
@@ -55,14 +54,9 @@ class Upload:
         self._size += length
 
 
-def name_of_bytes(blob: str) -> Touches:
-    """Return what a verb touches that gives these bytes a row, or removes them."""
-    return Touches(names=(_name(blob),))
-
-
-def names_of_bytes(blobs: Iterable[str]) -> Touches:
-    """Return the same for several."""
-    return Touches(names=tuple(map(_name, blobs)))
+def names_of_bytes(blobs: Iterable[str]) -> tuple[str, ...]:
+    """Return what a verb names that gives these bytes a row, or removes them."""
+    return tuple(f"bytes\0{blob}" for blob in blobs)
 
 
 def name_upload(batch: Batch, upload: int, blob: str) -> None:
@@ -107,7 +101,3 @@ def _delete(batch: Batch, uploads: Sequence[int]) -> None:
     if uploads:
         batch.tx.run("delete_parts", rows=json_rows(uploads))
         batch.tx.run("delete_uploads", rows=json_rows(uploads))
-
-
-def _name(blob: str) -> str:
-    return f"bytes\0{blob}"

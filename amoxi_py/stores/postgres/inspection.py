@@ -13,13 +13,11 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import class_row
 from psycopg.sql import SQL, Identifier
 
+from amoxi_py.stores.postgres.connection import CONNECT_S
 from amoxi_py.stores.postgres.cures import reason_of, unavailable
 from amoxi_py.stores.postgres.migrate import migrations, store_tables
 from amoxi_py.stores.postgres.place import place_of
 
-OLDEST_POSTGRES = 150000
-
-_CONNECTS_WITHIN_S = 5
 _ANSWERS_WITHIN = "5s"
 _HEARS_WITHIN_S = 2.0
 _NO_PRIVILEGE = psycopg.errors.InsufficientPrivilege
@@ -209,5 +207,5 @@ def _why_deaf(url: str) -> str | None:
 
 def _connect(url: str, *, autocommit: bool = False) -> psycopg.Connection[Any]:
     if "connect_timeout" not in conninfo_to_dict(url):
-        url = make_conninfo(url, connect_timeout=_CONNECTS_WITHIN_S)
+        url = make_conninfo(url, connect_timeout=CONNECT_S)
     return psycopg.connect(url, autocommit=autocommit, prepare_threshold=None)

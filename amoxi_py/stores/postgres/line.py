@@ -80,11 +80,6 @@ class Line:
         """Whether it can still be spoken over."""
         return self._libpq.status == pq.ConnStatus.OK
 
-    @property
-    def server_version(self) -> int:
-        """The server's version as a number, such as 180006."""
-        return self._libpq.server_version
-
     def send(self, statement: Statement, params: Mapping[str, Any]) -> Sent:
         """Send a statement."""
         values = [_dumped(params[name]) for name in statement.parameters]

@@ -9,18 +9,17 @@ from __future__ import annotations
 import logging
 import re
 import time
-from importlib import resources
 
 import psycopg
 
 from amoxi_py.errors import StoreDamaged
 from amoxi_py.stores.postgres.connection import OLDEST_SERVER, Address, lock_number
 from amoxi_py.stores.postgres.statements import in_schema, quoted
+from amoxi_py.stores.sql.migrations import Migration, load_migrations
 from amoxi_py.stores.sql.transaction import Row
 
 log = logging.getLogger("amoxi_py.stores")
 
-_MIGRATION = re.compile(r"(\d{4})_\w+\.sql")
 _TABLE = re.compile(r"^CREATE TABLE @(\w+)", re.MULTILINE)
 _CREATE = (
     "CREATE TABLE IF NOT EXISTS @migration "
@@ -39,14 +38,9 @@ _COLUMNS = (
 )
 
 
-def migrations() -> list[tuple[int, str, str]]:
+def migrations() -> list[Migration]:
     """Return all migrations in order: number, name, SQL with `@` before the names of tables."""
-    found = []
-    for entry in resources.files("amoxi_py.stores.postgres").joinpath("migrations").iterdir():
-        match = _MIGRATION.fullmatch(entry.name)
-        if match is not None:
-            found.append((int(match[1]), entry.name, entry.read_text(encoding="utf-8")))
-    return sorted(found)
+    return load_migrations("amoxi_py.stores.postgres")
 
 
 def store_tables() -> frozenset[str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Callable, Collection, Sequence
+from collections.abc import AsyncIterable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import psycopg
 
@@ -27,7 +27,6 @@ from amoxi_py.stores.postgres.connection import Address
 from amoxi_py.stores.postgres.files import (
     Upload,
     has_bytes,
-    name_of_bytes,
     name_upload,
     names_of_bytes,
     read_part,
@@ -50,14 +49,13 @@ from amoxi_py.stores.sql.store import SqlStore
 from amoxi_py.stores.sql.sweep import SWEEP_EVERY_S, Sweep
 from amoxi_py.stores.sql.times import millis
 from amoxi_py.stores.sql.transaction import Transaction
-from amoxi_py.stores.sql.verb import Act, Touches, Verb
+from amoxi_py.stores.sql.verb import Act, Touches
 from amoxi_py.stores.sql.writer import VerbWriter
 
 T = TypeVar("T")
 
 FEWEST_CONNECTIONS = 5
 _FIXED_CONNECTIONS = 3  # the writer's, the lease's, the bell's
-_LISTED_AT_ONCE = 1000
 
 
 class PostgresStore(SqlStore):
@@ -84,13 +82,13 @@ class PostgresStore(SqlStore):
     ) -> None:
         if connections < FEWEST_CONNECTIONS:
             raise ValueError(f"connections {connections!r} are too few; {FEWEST_CONNECTIONS} are needed at least")
-        super().__init__()
         self._address = Address(url, schema)
+        self.for_transactions = max(1, (connections - _FIXED_CONNECTIONS) // 3)
+        self._readers: PostgresReaders
+        super().__init__(PostgresReaders(self._address, connections - _FIXED_CONNECTIONS - self.for_transactions))
         self._listen_address = self._address if listen_url is None else Address(listen_url, schema)
         self._database_clock = DatabaseClock()
         self._given_clock = clock
-        self.for_transactions = max(1, (connections - _FIXED_CONNECTIONS) // 3)
-        self._readers = PostgresReaders(self._address, connections - _FIXED_CONNECTIONS - self.for_transactions)
         self._transactions = TransactionSteps(self._address, self.for_transactions, self._readers.do, self._given_now)
         self._lease = LeaseRenewal(self._address)
         self._claimed: tuple[int, int] | None = None
@@ -194,10 +192,9 @@ class PostgresStore(SqlStore):
         upload = Upload(self._address, self._readers)
         try:
             written = await upload.take(parts)
-            place = Touches() if new.lease is None else Touches(conversations=(new.lease.conversation,))
             touches = Touches(
-                names=name_of_bytes(files.blob_name(new.principal, written.digest)).names,
-                conversations=place.conversations,
+                names=names_of_bytes([files.blob_name(new.principal, written.digest)]),
+                conversations=() if new.lease is None else (new.lease.conversation,),
             )
 
             def save(batch: Batch) -> StoredFile:
@@ -222,7 +219,9 @@ class PostgresStore(SqlStore):
     async def _remove_blobs(self, blobs: set[str]) -> None:
         if blobs:
             some = sorted(blobs)
-            await self._perform(Act(lambda batch: remove_bytes(batch, some), touches=names_of_bytes(some)))
+            await self._perform(
+                Act(lambda batch: remove_bytes(batch, some), touches=Touches(names=names_of_bytes(some)))
+            )
 
     async def _discard(self, upload: Upload) -> None:
         """Remove an upload that got no name, whatever becomes of who waits for it."""
@@ -270,14 +269,6 @@ class PostgresStore(SqlStore):
         self._ringing = asyncio.ensure_future(ring())
 
     # -- threads
-
-    def _perform_blocking(self, verb: Verb) -> Any:
-        raise NotImplementedError  # renewing has a connection of its own
-
-    async def _read(self, read: Callable[[Transaction], T]) -> T:
-        if self._writer is None:
-            raise self._closed()
-        return cast(T, await self._readers.read(read))
 
     def _open(self, writer: PostgresWriter) -> None:
         try:

@@ -53,28 +53,18 @@ def arrivals(
     tx: Transaction, lease: HandlerLease, types: Sequence[EventType], after: int | None, limit: int
 ) -> ArrivalPage:
     """Read where the next events are, and none of what they tell."""
-    position = _position(tx, lease)
-    start = position if after is None else max(after, position)
+    start = _start(tx, lease, after)
     ((last, count),) = tx.rows("last_of_next_events", after=start, limit=limit)
-    if last is None:
-        return ArrivalPage(arrivals=(), read_to=start, more=False)
-    rows = tx.rows("arrivals", after=start, read_to=last, types=_types(types))
-    found = tuple(Arrival(place=place, conversation=conversation, seq=seq) for place, conversation, seq in rows)
-    return ArrivalPage(arrivals=found, read_to=last, more=count == limit)
+    return _page(tx, types, start, start if last is None else last, more=count == limit)
 
 
 def arrivals_until(
     tx: Transaction, lease: HandlerLease, types: Sequence[EventType], after: int | None, limit: int, until: int
 ) -> ArrivalPage:
     """Read the same where keys are given before they are committed: up to a key that all events have come to."""
-    position = _position(tx, lease)
-    start = position if after is None else max(after, position)
-    read_to = min(start + limit, until)
-    if read_to <= start:
-        return ArrivalPage(arrivals=(), read_to=start, more=False)
-    rows = tx.rows("arrivals", after=start, read_to=read_to, types=_types(types))
-    found = tuple(Arrival(place=place, conversation=conversation, seq=seq) for place, conversation, seq in rows)
-    return ArrivalPage(arrivals=found, read_to=read_to, more=read_to < until)
+    start = _start(tx, lease, after)
+    read_to = max(min(start + limit, until), start)
+    return _page(tx, types, start, read_to, more=read_to < until)
 
 
 def delivery(
@@ -117,6 +107,17 @@ def catch_up(batch: Batch, lease: HandlerLease, conversation: int, seq: int) -> 
     """Store that a handler is done with a conversation up to an event."""
     _prove(batch, lease)
     batch.tx.run("catch_up", handler=lease.handler, conversation=conversation, seq=seq)
+
+
+def _start(tx: Transaction, lease: HandlerLease, after: int | None) -> int:
+    position = _position(tx, lease)
+    return position if after is None else max(after, position)
+
+
+def _page(tx: Transaction, types: Sequence[EventType], start: int, read_to: int, *, more: bool) -> ArrivalPage:
+    rows = tx.rows("arrivals", after=start, read_to=read_to, types=_types(types)) if read_to > start else []
+    found = tuple(Arrival(place=place, conversation=conversation, seq=seq) for place, conversation, seq in rows)
+    return ArrivalPage(arrivals=found, read_to=read_to, more=more)
 
 
 def _types(types: Sequence[EventType]) -> str:

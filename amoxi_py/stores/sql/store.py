@@ -24,6 +24,7 @@ from amoxi_py.ports.store import Change, Submission, Submitted, Verdict, WorkerK
 from amoxi_py.ports.views import CallView, Conversation, ConversationPage, LogPage, LogPosition, Page
 from amoxi_py.stores.sql import cancel, changes, claim, decide, files, handlers, log, operating, reading, views
 from amoxi_py.stores.sql.batch import Batch
+from amoxi_py.stores.sql.readers import Readers
 from amoxi_py.stores.sql.rotation import Rotation
 from amoxi_py.stores.sql.rows import load_leased_runs, load_messages
 from amoxi_py.stores.sql.times import millis
@@ -37,7 +38,8 @@ T = TypeVar("T")
 class SqlStore(ABC):
     """All verbs and reads of the port but `open`, `close`, and what a dialect knows of dead workers."""
 
-    def __init__(self) -> None:
+    def __init__(self, readers: Readers) -> None:
+        self._readers = readers
         self._rotation = Rotation()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._writer: VerbWriter | None = None
@@ -99,13 +101,11 @@ class SqlStore(ABC):
     async def _perform(self, verb: Verb) -> Any:
         return await self._put(verb)
 
-    @abstractmethod
-    def _perform_blocking(self, verb: Verb) -> Any:
-        """Do the same from any thread, and block."""
-
-    @abstractmethod
     async def _read(self, read: Callable[[Transaction], T]) -> T:
         """Read from one snapshot of what is committed."""
+        if self._writer is None:
+            raise self._closed()
+        return cast(T, await self._readers.read(read))
 
     # -- a principal's verbs
 
@@ -197,8 +197,9 @@ class SqlStore(ABC):
     async def enroll(self, worker_id: str, lease_s: float) -> WorkerKey:
         return cast(WorkerKey, await self._perform(Act(lambda batch: claim.enroll(batch, worker_id, lease_s))))
 
+    @abstractmethod
     def renew(self, worker: WorkerKey, lease_s: float) -> None:
-        self._perform_blocking(Act(lambda batch: claim.renew(batch, worker, lease_s)))
+        """Renew a lease from any thread, and block."""
 
     async def retire(self, worker: WorkerKey) -> None:
         touches = Touches(worker=worker.key)

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from asyncio import Future as LoopFuture
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future as ThreadFuture
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -105,7 +106,7 @@ class VerbWriter(ABC):
         return waiting, False
 
     def _perform(self, waiting: Waiting) -> None:
-        answers = self._try([verb for verb, _ in waiting])
+        answers = self._try(partial(self._transact, [verb for verb, _ in waiting]))
         if isinstance(answers, list):
             self._tell(waiting, answers)
             return
@@ -113,19 +114,13 @@ class VerbWriter(ABC):
             self._tell(waiting, [Answer(error=answers)] * len(waiting))
             return
         for verb, caller in waiting:  # sent again, because the answer to the commit may be all that was lost
-            answers = self._try_alone(verb)
+            answers = self._try(partial(self._transact_alone, verb))
             self._tell([(verb, caller)], answers if isinstance(answers, list) else [Answer(error=answers)])
 
-    def _try(self, verbs: list[Verb]) -> list[Answer] | Exception:
+    def _try(self, transact: Callable[[], list[Answer]]) -> list[Answer] | Exception:
         try:
-            return self._transact(verbs)
+            return transact()
         except Exception as error:  # noqa: BLE001 - a mistake in one verb is for its caller to hear; the thread goes on
-            return self._failure(error)
-
-    def _try_alone(self, verb: Verb) -> list[Answer] | Exception:
-        try:
-            return self._transact_alone(verb)
-        except Exception as error:  # noqa: BLE001 - as above
             return self._failure(error)
 
     def _tell(self, waiting: Waiting, answers: list[Answer]) -> None:

@@ -7,13 +7,12 @@ changed, for as long as both are there: it leaves alone what it does not know, a
 from __future__ import annotations
 
 import logging
-import re
 import sqlite3
 import time
-from importlib import resources
 from pathlib import Path
 
 from amoxi_py.errors import StoreDamaged
+from amoxi_py.stores.sql.migrations import Migration, load_migrations
 from amoxi_py.stores.sqlite.connection import OLDEST_SQLITE, Synchronous, connect_to_write, damaged
 from amoxi_py.stores.sqlite.file_lock import FileLock
 
@@ -22,7 +21,6 @@ log = logging.getLogger("amoxi_py.stores")
 DATABASE = "amoxi.db"
 LOCK = "amoxi.lock"
 
-_MIGRATION = re.compile(r"(\d{4})_\w+\.sql")
 _MADE = b"The database beside this file was made; programs lock this file while they write.\n"
 _CHECKED_AT_START = 64 * 1024 * 1024
 _CREATE = (
@@ -54,14 +52,9 @@ def open_database(file: Path, lock: FileLock, synchronous: Synchronous) -> sqlit
     return connection
 
 
-def migrations() -> list[tuple[int, str, str]]:
+def migrations() -> list[Migration]:
     """Return all migrations in order: number, name, SQL."""
-    found = []
-    for entry in resources.files("amoxi_py.stores.sqlite").joinpath("migrations").iterdir():
-        match = _MIGRATION.fullmatch(entry.name)
-        if match is not None:
-            found.append((int(match[1]), entry.name, entry.read_text(encoding="utf-8")))
-    return sorted(found)
+    return load_migrations("amoxi_py.stores.sqlite")
 
 
 def refuse_emptied(file: Path, lock: FileLock) -> None:

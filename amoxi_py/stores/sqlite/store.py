@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterable, Callable, Sequence
+from collections.abc import AsyncIterable, Sequence
 from concurrent.futures import Future as ThreadFuture
 from contextlib import suppress
 from functools import partial
@@ -26,8 +26,7 @@ from amoxi_py.stores.sql import claim, files, handlers
 from amoxi_py.stores.sql.batch import Batch
 from amoxi_py.stores.sql.store import SqlStore
 from amoxi_py.stores.sql.sweep import SWEEP_EVERY_S, Sweep
-from amoxi_py.stores.sql.transaction import Transaction
-from amoxi_py.stores.sql.verb import Act, Verb
+from amoxi_py.stores.sql.verb import Act
 from amoxi_py.stores.sql.writer import VerbWriter
 from amoxi_py.stores.sqlite.connection import Synchronous, store_error
 from amoxi_py.stores.sqlite.file_lock import FileLock
@@ -56,16 +55,15 @@ class SqliteStore(SqlStore):
         synchronous: Synchronous = "FULL",
         sweep_every_s: float = SWEEP_EVERY_S,
     ) -> None:
-        super().__init__()
         self._folder = path
         self._file = path / DATABASE
+        super().__init__(SqliteReaders(self._file))
         self._clock = clock
         self._synchronous = synchronous
         self._listener: EventListener | None = None
         self._on_gap: GapListener | None = None
         self._lock: FileLock | None = None
         self._locks = WorkerLocks(path / "workers")
-        self._readers = SqliteReaders(self._file)
         self._files = FileFolder(path / "files", path / LOCK)
         self._file_work = FileWork(self._files, self._file)
         self._sweep = Sweep(self._sweep_files, sweep_every_s)
@@ -110,6 +108,13 @@ class SqliteStore(SqlStore):
         self._locks.enrolled(worker_id)
         self._sweep.start()  # not waited for: there may be many files, and the lease counts already
         return cast(WorkerKey, worker)
+
+    def renew(self, worker: WorkerKey, lease_s: float) -> None:
+        if self._writer is None:
+            raise self._closed()
+        caller: ThreadFuture[Any] = ThreadFuture()
+        self._writer.put([(Act(lambda batch: claim.renew(batch, worker, lease_s)), caller)])
+        caller.result()
 
     async def retire(self, worker: WorkerKey) -> None:
         await super().retire(worker)
@@ -184,18 +189,6 @@ class SqliteStore(SqlStore):
             return handlers.claim_handlers(batch, names, worker)
 
         return cast(tuple[HandlerLease, ...], await self._perform(Act(claim_here)))
-
-    def _perform_blocking(self, verb: Verb) -> Any:
-        if self._writer is None:
-            raise self._closed()
-        caller: ThreadFuture[Any] = ThreadFuture()
-        self._writer.put([(verb, caller)])
-        return caller.result()
-
-    async def _read(self, read: Callable[[Transaction], T]) -> T:
-        if self._writer is None:
-            raise self._closed()
-        return cast(T, await self._readers.read(read))
 
     def _open(self) -> SqliteWriter:
         try:
