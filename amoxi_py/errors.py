@@ -171,18 +171,26 @@ class LeaseLost(AmoxiError):
 class ModelFailed(AmoxiError):
     """A model request failed; `code` is stable and may be shown, the text is for the log.
 
-    `retry_after` is in seconds, as the provider asked for it, or None.
+    `retry_after` is in seconds, as the provider asked for it, or None. `usage` is the `Usage` that the request has cost
+    all the same, where the provider told it; None where it did not, or nothing was used.
     """
 
     code = "model_failed"
 
     def __init__(
-        self, message: str, *, code: str = "model_failed", retryable: bool = True, retry_after: float | None = None
+        self,
+        message: str,
+        *,
+        code: str = "model_failed",
+        retryable: bool = True,
+        retry_after: float | None = None,
+        usage: Any = None,
     ) -> None:
         super().__init__(message)
         self.code = code
         self.retryable = retryable
         self.retry_after = retry_after
+        self.usage = usage  # a `Usage`, which this lowest module does not know
 
 
 class ValueNotStorable(AmoxiError):

@@ -123,7 +123,7 @@ class OneModel:
     def __init__(self, model: ScriptedModel) -> None:
         self._model = model
 
-    def model_for(self, agent: object, ctx: object) -> ScriptedModel:
+    async def model_for(self, agent: object, ctx: object) -> ScriptedModel:
         """Return it."""
         return self._model
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,23 +36,29 @@ POSIX_ONLY = {
         "stores/test_sqlite_processes.py",
     ),
     "SIGKILL, SIGSTOP, and SIGTERM as a request": (
+        "a2a/test_a2a_processes.py",
         "cli/test_failing_providers.py",
         "cli/test_newcomer.py",
         "cli/test_serving.py",
+        "cli/test_signals_at_the_start.py",
         "docs/test_examples.py",
         "docs/test_pages.py",
         "field/test_bad_tools.py",
+        "field/test_both_wires.py",
         "field/test_database_workers.py",
         "field/test_event_handlers.py",
         "field/test_hot_reload.py",
         "field/test_max_attempts.py",
         "field/test_orderly_stop.py",
         "field/test_owners_and_secrets.py",
+        "field/test_redaction_everywhere.py",
         "field/test_seed_story.py",
         "field/test_servers_refund.py",
         "field/test_servers_versions.py",
         "field/test_two_servers.py",
+        "mcp/test_mcp_processes.py",
         "template/test_template.py",
+        "template/test_template_with_each_provider.py",
         "testing/test_strict_model_server.py",
     ),
 }
@@ -60,6 +69,7 @@ LINUX_ONLY = {
         "databases/test_own_servers.py",
         "field/test_database_clocks.py",
         "field/test_database_connections.py",
+        "field/test_database_long_conversation.py",
         "field/test_database_lost_lines.py",
         "field/test_database_poolers.py",
         "field/test_servers_recovery.py",
@@ -67,13 +77,51 @@ LINUX_ONLY = {
         "stores/test_postgres_traps.py",
     ),
 }
+LONG = ("test_kill_at_every_store_call.py", "test_newcomer.py", "test_both_wires.py", "test_examples.py")
 LEFT_OUT = (POSIX_ONLY if sys.platform == "win32" else {}) | (LINUX_ONLY if sys.platform != "linux" else {})
 collect_ignore = [name for names in LEFT_OUT.values() for name in names]
+
+
+gc.disable()  # a third of what the collection of the tests takes would be looks at modules, which stay
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
+    """Keep the tests of a group in one process: the marks do not come through to it from the others."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling  # where there are several processes
+
+    class ByGroup(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _group_of(config.rootpath / nodeid.partition("::")[0]) or nodeid
+
+    return ByGroup(config, log)
+
+
+@cache
+def _group_of(path: Path) -> str | None:
+    """Return the group that all tests of a file are in."""
+    found = re.search(r'pytest\.mark\.xdist_group\("([^"]+)"\)', path.read_text("utf-8"))
+    return None if found is None else found[1]
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:
     if sys.platform == "win32":
         items[:] = [item for item in items if not _needs_postgres(item)]
+    items.sort(key=_when)
+
+
+def _when(item: Any) -> int:
+    """Return when a test begins: what one process does alone for minutes is not left for the end."""
+    if item.get_closest_marker("xdist_group") is not None:
+        return 0
+    return 1 if item.path.name in LONG else 2
 
 
 def _needs_postgres(item: Any) -> bool:
@@ -137,21 +185,27 @@ def app_folder(tmp_path: Path) -> AppFolder:
 
 
 @pytest.fixture(scope="session")
-def forks() -> Iterator[Forks | None]:
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of this test run, one for all its processes."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
+@pytest.fixture(scope="session")
+def forks(run_folder: Path) -> Iterator[Forks | None]:
     """Processes of `amoxi` without the second that the imports of each take, where there are such."""
     if sys.platform != "linux":
         yield None
         return
-    forks = Forks(clean_environment())
+    forks = Forks(clean_environment(), run_folder)
     yield forks
     forks.close()
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GivenServer]:
+def postgres(run_folder: Path) -> Iterator[GivenServer]:
     """The PostgreSQL of this test run, one for all its processes; for one to restart there is `own_postgres`."""
-    folder = tmp_path_factory.getbasetemp()
-    with shared_postgres(folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) as server:
+    with shared_postgres(run_folder) as server:
         yield server
 
 

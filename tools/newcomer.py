@@ -2,6 +2,9 @@
 """Goes the way of a newcomer, from a wheel to an own tool, by nothing but what the commands print, and times each step.
 
 It needs Python with venv, and a package index that pip can reach: `python3 tools/newcomer.py`.
+
+With `--linked`, what the package and the app say that they need is not downloaded but linked from the environment that
+this program runs in, and nothing else of it; pip then finds that all is there. It is for tests, which run often.
 """
 
 from __future__ import annotations
@@ -15,13 +18,17 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import textwrap
 import time
+import tomllib
 import urllib.error
 import urllib.request
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -150,37 +157,107 @@ def files_in(printed: str) -> list[tuple[str, str]]:
     return [(one or other, textwrap.dedent(text or more)) for one, text, other, more in found]
 
 
+class Links:
+    """Puts distributions of this environment into another one, as links to their files.
+
+    Args:
+        place: The folder that the other one imports from.
+        own: The distribution that is not linked, and what it is: only what it needs is.
+    """
+
+    def __init__(self, place: Path, own: metadata.Distribution) -> None:
+        self._place = place
+        self._own = own
+        self._seen: set[tuple[str, str]] = set()
+
+    def add(self, requirements: list[str]) -> None:
+        """Link what these ask for, and what that asks for."""
+        from packaging.requirements import Requirement  # a newcomer's Python has none
+        from packaging.utils import canonicalize_name
+
+        queue = [Requirement(one) for one in requirements]
+        while queue:
+            wanted = queue.pop()
+            name = canonicalize_name(wanted.name)
+            try:
+                found = self._own if name == canonicalize_name(self._own.name) else metadata.distribution(name)
+            except metadata.PackageNotFoundError:  # pip gets it
+                continue
+            for extra in ("", *wanted.extras):
+                if (name, extra) in self._seen:
+                    continue
+                if not extra and found is not self._own:
+                    self._link(found)
+                self._seen.add((name, extra))
+                needs = [Requirement(one) for one in found.requires or ()]
+                queue += [one for one in needs if one.marker is None or one.marker.evaluate({"extra": extra})]
+
+    def _link(self, found: metadata.Distribution) -> None:
+        source = str(found.locate_file(""))
+        names = [str(file) for file in found.files or () if file.parts[0] != ".."]  # those are scripts and manuals
+        code = [importlib.util.cache_from_source(name) for name in names if name.endswith(".py")]
+        names = list(dict.fromkeys([*names, *code]))  # with the bytecode, which would take longer to make than all else
+        for folder in {os.path.dirname(name) for name in names}:
+            (self._place / folder).mkdir(parents=True, exist_ok=True)
+        for name in names:  # each file, so that nothing done here reaches a folder there
+            if os.path.exists(target := os.path.join(source, name)):
+                os.symlink(target, os.path.join(self._place, name))
+
+
 def main() -> int:
     """Go the whole way in a folder that is removed at the end."""
+    linked = sys.argv[1:] == ["--linked"]
     with tempfile.TemporaryDirectory(prefix="newcomer-") as home:
         newcomer = Newcomer(Path(home))
-        prepare(newcomer)
-        follow(newcomer)
+        follow(newcomer, prepare(newcomer, linked))
     total = sum(took for _, took in newcomer.steps)
     print(f"{total:6.1f} s  in all", flush=True)
     return 0
 
 
-def prepare(newcomer: Newcomer) -> None:
+def prepare(newcomer: Newcomer, linked: bool) -> Links | None:
     """Make a clean environment with the package as it is released."""
     with newcomer.step("a clean virtual environment"):
-        newcomer.type(sys.executable, "-m", "venv", "venv")
+        newcomer.type(sys.executable, "-m", "venv", *(["--without-pip"] if linked else []), "venv")
     with newcomer.step("the wheel is built"):
         if importlib.util.find_spec("build") and importlib.util.find_spec("hatchling"):
             newcomer.type(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", "dist", str(ROOT))
         else:
             newcomer.type("python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", "dist", str(ROOT))
     [wheel] = (newcomer.folder / "dist").glob("*.whl")
+    links = None
+    if linked:
+        with newcomer.step("links to what the wheel needs"):
+            links = link_for(newcomer.folder / "venv", wheel)
     with newcomer.step("pip install of the wheel"):
         newcomer.type("python", "-m", "pip", "install", "--quiet", str(wheel))
+    return links
 
 
-def follow(newcomer: Newcomer) -> None:
+def link_for(environment: Path, wheel: Path) -> Links:
+    """Link pip into an environment, and what a wheel says that it needs."""
+    name, version = wheel.name.split("-")[:2]
+    own = metadata.PathDistribution(zipfile.Path(wheel, f"{name}-{version}.dist-info/"))
+    place = sysconfig.get_path("purelib", "venv", {"base": str(environment), "platbase": str(environment)})
+    links = Links(Path(place), own)
+    links.add(["pip", own.name])
+    return links
+
+
+def link_for_app(links: Links, folder: Path) -> None:
+    """Link what an app and its tests say that they need."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
+    links.add([*project["dependencies"], *project["optional-dependencies"]["dev"]])
+
+
+def follow(newcomer: Newcomer, links: Links | None) -> None:
     """Type what `amoxi new` prints, line by line."""
     with newcomer.step("amoxi new shop"):
         printed = newcomer.type("amoxi", "new", "shop")
     cd, install, dev, test, ask, ask_own = commands_in(printed)
     newcomer.folder /= cd[1]
+    if links is not None:
+        link_for_app(links, newcomer.folder)
     with newcomer.step(shlex.join(install)):
         newcomer.type(*install)
     began = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from importlib.util import find_spec
 from typing import Any
 
@@ -10,6 +11,7 @@ from amoxi_py.app.models import wrong_model
 from amoxi_py.app.runs import Runs
 from amoxi_py.config.load import SETTINGS_FILE
 from amoxi_py.config.settings import Settings
+from amoxi_py.declare.definitions import Catalog
 from amoxi_py.declare.scan import Declarations, missing_package, scan_package
 from amoxi_py.errors import AmoxiError, DeclarationError
 
@@ -38,7 +40,14 @@ def read_declarations(settings: Settings, package: str | None = None) -> Declara
         package or settings.app.package,
         provided=PROVIDED,
         wrong_model=lambda model: wrong_model(model, settings),
+        wrong_for_doors=lambda catalog: _wrong_for_mcp(catalog) if settings.ai.mcp.enabled else (),
     )
+
+
+def _wrong_for_mcp(catalog: Catalog) -> Iterable[tuple[str, str]]:
+    from amoxi_py.surfaces.mcp.publishing import mistakes_of  # its library is not loaded where nobody needs it
+
+    return mistakes_of(catalog)
 
 
 def require_package(settings: Settings) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -54,7 +54,7 @@ def install(
     host = settings.server.host if "server.host" in settings.sources else None
     own = web_app_under(Runtime(settings, read_declarations(settings, package)), prefix, host)
     serving: Serving = own.state.amoxi
-    app.router.routes.insert(0, _Installed(prefix, own))
+    app.router.routes[:0] = [_Installed(prefix, own), *serving.root_routes()]
     app.router.lifespan_context = _around(app, serving)
     app.state.amoxi = serving
     serving.runtime.configure(app)
@@ -74,13 +74,21 @@ def _refuse(app: FastAPI, prefix: str) -> None:
         raise DeclarationError(
             f"install() was called after the app {app.title!r} had started; call it where the app is made"
         )
-    for route in app.routes:
-        path = getattr(route, "path", "")
+    for path in _paths(app.routes):
         if path == prefix or path.startswith(f"{prefix}/"):
             raise DeclarationError(
                 f"install() puts its routes under {prefix!r}, where the app {app.title!r} has {path!r} already; "
                 "give another prefix"
             )
+
+
+def _paths(routes: Iterable[Any]) -> Iterator[str]:
+    for route in routes:
+        within = getattr(route, "effective_candidates", None)  # FastAPI's word for the routes of an included router
+        if within is not None:
+            yield from _paths(within())
+        else:
+            yield str(getattr(route, "path", "") or getattr(getattr(route, "starlette_route", None), "path", ""))
 
 
 class _Installed(BaseRoute):

@@ -7,13 +7,18 @@ import logging
 import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from amoxi_py.app.redaction import Redaction
 from amoxi_py.config.settings import Settings
 
-_CHATTY = ("uvicorn", "uvicorn.error", "watchfiles", "httpx", "httpx2", "httpcore", "httpcore2", "openai", "aiohttp")
+_CHATTY = (
+    *("uvicorn", "uvicorn.error", "watchfiles", "httpx", "httpx2", "httpcore", "httpcore2", "aiohttp"),
+    *("openai", "anthropic"),  # they would write whole conversations
+    *("mcp", "a2a", "sse_starlette"),  # and these all results, and a line for each call
+)
 _SECRET_VARIABLE = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|_CALLERS_|URL$|DSN$")
 
 
@@ -34,10 +39,24 @@ def redaction_of(settings: Settings) -> Redaction:
     return Redaction(_secrets_of(settings))
 
 
+@contextmanager
+def hiding_in_logs(function: Callable[[str], str]) -> Iterator[None]:
+    """Have the log lines of this process go through a function too, where it writes them itself."""
+    formatters = [handler.formatter for handler in logging.getLogger().handlers]
+    redactions = [one.redact for one in formatters if isinstance(one, (_TextLines, _JsonLines))]
+    for redaction in redactions:
+        redaction.add(function)
+    try:
+        yield
+    finally:
+        for redaction in redactions:
+            redaction.remove(function)
+
+
 def _secrets_of(settings: Settings) -> Iterator[str]:
     """Give what an operator has set that is secret, or by its name looks so."""
     yield from settings.provider.values()
-    for secret in (settings.server.secret, settings.ai.store.listen_url):
+    for secret in (settings.server.secret, settings.ai.store.listen_url, settings.ai.a2a.card_key):
         if secret is not None:
             yield secret.get_secret_value()
     for name, found in settings.others.variables.items():
@@ -48,24 +67,24 @@ def _secrets_of(settings: Settings) -> Iterator[str]:
 class _TextLines(logging.Formatter):
     def __init__(self, redact: Redaction) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
-        self._redact = redact
+        self.redact = redact
 
     def format(self, record: logging.LogRecord) -> str:
-        return self._redact(super().format(record))
+        return self.redact(super().format(record))
 
 
 class _JsonLines(logging.Formatter):
     def __init__(self, redact: Redaction) -> None:
         super().__init__()
-        self._redact = redact
+        self.redact = redact
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": self._redact(record.getMessage()),
+            "message": self.redact(record.getMessage()),
         }
         if record.exc_info and record.exc_info[0] is not None:
-            entry["error"] = self._redact("".join(traceback.format_exception(*record.exc_info)))
+            entry["error"] = self.redact("".join(traceback.format_exception(*record.exc_info)))
         return json.dumps(entry, ensure_ascii=False, default=str)

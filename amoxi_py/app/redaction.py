@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from urllib.parse import unquote
 
 _SHORTEST = 8
@@ -34,6 +34,15 @@ class Redaction:
         known = {part for secret in secrets for part in _parts(secret) if len(part) >= _SHORTEST}
         longest_first = sorted(known, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, longest_first))) if known else None
+        self._own: list[Callable[[str], str]] = []
+
+    def add(self, function: Callable[[str], str]) -> None:
+        """Hide what the app hides too."""
+        self._own.append(function)
+
+    def remove(self, function: Callable[[str], str]) -> None:
+        """Do so no more."""
+        self._own.remove(function)
 
     def __call__(self, text: str) -> str:
         """Return a text without them."""
@@ -41,7 +50,10 @@ class Redaction:
             text = self._known.sub(_HIDDEN, text)
         text = _OF_ADDRESSES.sub(rf"\1:{_HIDDEN}@", text)
         text = _NAMED.sub(rf"\1{_HIDDEN}", text)
-        return _BEARER.sub(rf"\1{_HIDDEN}", text)
+        text = _BEARER.sub(rf"\1{_HIDDEN}", text)
+        for function in self._own:
+            text = function(text)
+        return text
 
 
 def passwords_in(text: str) -> set[str]:

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Any, Literal, Protocol
 
 from amoxi_py.domain.approval import Approval
-from amoxi_py.domain.encoding import clean_text
+from amoxi_py.domain.encoding import clean_text, decode_json
 from amoxi_py.domain.placing import placed_by_code
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Run, RunStatus
@@ -207,6 +207,66 @@ class Runs:
             who = placed_by_code(by)
             approval, _ = await self._engine.decide(call_id, who, decision, reason=reason, arguments=arguments)
         return approval
+
+    async def answer(
+        self,
+        call_id: str,
+        value: Any,
+        *,
+        by: Principal | None = None,
+        question: str | None = None,
+        k: int | None = None,
+    ) -> Any:
+        """Answer a question of a call, and return the answer that is recorded; the first one wins.
+
+        Args:
+            call_id: The call.
+            value: A JSON value that fits the question, or a text when it has no schema.
+            by: Who answers, which the run's owner may. Without it the app itself does.
+            question: The text of the question that is answered, so that an answer that is sent twice is not taken for
+                one to the next question of the same call.
+            k: The question's number in the call, as `question.asked` and `waiting_for` tell it, for the same purpose.
+
+        Raises:
+            NotFound: the call is none of this principal's, or has asked nothing.
+            Conflict: answered otherwise, not asked any more, or the call has no such question.
+            InvalidRequest: the answer does not fit, or is longer than 64 KB as JSON.
+        """
+        if by is None:
+            view = await self._operator.answer(call_id, value, question=question, k=k)
+        else:
+            view = await self._engine.answers.answer(call_id, placed_by_code(by), value, question=question, k=k)
+        wait = view.call.wait
+        return None if wait is None or wait.value is None else decode_json(wait.value)
+
+    async def signal(
+        self,
+        run_id: str,
+        name: str,
+        payload: Any = None,
+        *,
+        principal: Principal | None = None,
+        idempotency_key: str | None = None,
+    ) -> None:
+        """Send a signal to a run; it is kept until one of its tools waits for it by its name.
+
+        Args:
+            run_id: The run.
+            name: What `ctx.wait_for` waits for: letters, digits, `_`, `.` and `-`, up to 100.
+            payload: A JSON value that `ctx.wait_for` returns.
+            principal: Whose run it must be.
+            idempotency_key: The same key for the same run is the same signal, which comes once.
+
+        Raises:
+            NotFound: no such run of this principal.
+            Conflict: the run has ended, or keeps too many signals.
+            InvalidRequest: the name is none, or the payload is no JSON or longer than 64 KB.
+        """
+        if principal is None:
+            await self._operator.signal(run_id, name, payload, idempotency_key=idempotency_key)
+        else:
+            who = placed_by_code(principal)
+            await self._engine.answers.signal(run_id, who, name, payload, idempotency_key=idempotency_key)
 
     async def _owner(self, run_id: str, principal: Principal | None) -> Principal:
         return await self._store.owner_of(run_id) if principal is None else placed_by_code(principal)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 from amoxi_py.app.declarations import read_declarations
+from amoxi_py.app.logs import hiding_in_logs
 from amoxi_py.app.models import AgentModels, find_models
 from amoxi_py.app.process import tune_process
 from amoxi_py.app.runs import Runs
 from amoxi_py.app.store import make_store, place_of_store
+from amoxi_py.app.tracing import start_tracing
 from amoxi_py.config.load import load_settings
 from amoxi_py.config.own_sections import load_own_sections
 from amoxi_py.config.settings import Settings
@@ -22,9 +25,11 @@ from amoxi_py.declare.definitions import Instances
 from amoxi_py.declare.ingredient import Ingredient
 from amoxi_py.declare.injection import open_instances
 from amoxi_py.declare.scan import Declarations
+from amoxi_py.domain.retry import patient_for
 from amoxi_py.engine.engine import Engine
 from amoxi_py.engine.settings import EngineSettings, Executes
 from amoxi_py.ports.chat_model import ChatModel
+from amoxi_py.ports.clock import Clock
 from amoxi_py.ports.operator_store import OperatorStore
 from amoxi_py.ports.store import Store
 
@@ -39,14 +44,17 @@ class StandIns:
     """What a test gives in place of a process's real parts.
 
     Attributes:
-        model: Answers for every agent, and is closed at the stop; None for the models that the app names.
+        model: Answers for every agent, or those of a mapping by the agent's name, and is closed at the stop; None for
+            the models that the app names.
         instances: Ready instances by type; such a type is not made.
         wrap_store: Gives what stands before the store.
+        clock: The calendar of a store of the type `file`; None for the machine's.
     """
 
-    model: ChatModel | None = None
+    model: ChatModel | Mapping[str, ChatModel] | None = None
     instances: Mapping[type[Any], Any] = field(default_factory=dict)
     wrap_store: Callable[[Store], Store] | None = None
+    clock: Clock | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,6 +67,7 @@ class _Life:
     models: AgentModels
     entered: AsyncExitStack = field(default_factory=AsyncExitStack)
     handing_over: asyncio.Task[None] | None = None
+    leave_by: float = 0.0
 
 
 class Runtime:
@@ -141,6 +150,9 @@ class Runtime:
         if not self._guest:
             tune_process()
         life = self._life
+        if not self._guest:
+            send_spans = start_tracing(self.settings.app_name, os.environ)
+            life.entered.push_async_callback(asyncio.to_thread, send_spans)
         life.entered.push_async_callback(life.models.aclose)
         try:
             life.instances.opened = await life.entered.enter_async_context(
@@ -150,6 +162,8 @@ class Runtime:
                     self.declarations.providers,
                 )
             )
+            if life.engine.redaction.active:
+                life.entered.enter_context(hiding_in_logs(life.engine.redaction.text))
             await life.engine.start()
         except BaseException:
             await self._close()
@@ -163,8 +177,9 @@ class Runtime:
         """
         life = self._life
         if life.handing_over is None:
-            grace = self.settings.server.stop_grace_s
-            life.handing_over = asyncio.get_running_loop().create_task(life.engine.stop_working(grace, hurry=hurry))
+            grace, loop = self.settings.server.stop_grace_s, asyncio.get_running_loop()
+            life.leave_by = loop.time() + grace
+            life.handing_over = loop.create_task(life.engine.stop_working(grace, hurry=hurry))
 
     async def stop(self) -> None:
         """Hand the runs over, then close the store, the app's instances and the models made here."""
@@ -183,9 +198,9 @@ class Runtime:
         return given.get_secret_value() if given is not None else await self.store.secret("visitor-cookie", proposed)
 
     def _new_life(self) -> _Life:
-        models = _models_of(self.declarations, self.settings, self._given.model)
         instances = _LateInstances()
-        store: Store = make_store(self.settings)
+        models = _models_of(self.declarations, self.settings, instances, self._given.model)
+        store: Store = make_store(self.settings, clock=self._given.clock)
         if self._given.wrap_store is not None:
             store = self._given.wrap_store(store)
         engine = Engine(
@@ -193,6 +208,7 @@ class Runtime:
             catalog=self.declarations.catalog,
             instances=instances,
             models=models,
+            facts=models,
             settings=self._engine_settings,
             handlers=self.declarations.handlers,
         )
@@ -201,7 +217,7 @@ class Runtime:
     async def _close(self) -> None:
         life = self._life
         try:
-            await life.engine.stop()
+            await life.engine.stop(max(life.leave_by - asyncio.get_running_loop().time(), 0.0))
         finally:
             try:
                 await life.entered.aclose()
@@ -219,7 +235,7 @@ class Runtime:
         if not engine.settings.worker:
             log.info("this process executes no runs ('ai.runs.worker' is false)")
         if "offline" in self._life.models.names and not settings.dev and not self._guest:
-            log.warning("the offline model answers: set 'ai.model', or the key of a provider such as OPENAI_API_KEY")
+            log.warning("the offline model answers: set 'ai.model', or the key of a provider such as ANTHROPIC_API_KEY")
 
 
 class _LateInstances:
@@ -239,10 +255,16 @@ class _LateInstances:
         return await self.opened.inject(wanted, ctx, use)
 
 
-def _models_of(declarations: Declarations, settings: Settings, model: ChatModel | None) -> AgentModels:
+def _models_of(
+    declarations: Declarations,
+    settings: Settings,
+    instances: Instances,
+    model: ChatModel | Mapping[str, ChatModel] | None,
+) -> AgentModels:
     if model is None:
-        return find_models(declarations.catalog, settings)
-    return AgentModels(dict.fromkeys(declarations.catalog.agents, model), (model,))
+        return find_models(declarations.catalog, settings, instances)
+    by_agent = model if isinstance(model, Mapping) else dict.fromkeys(declarations.catalog.agents, model)
+    return AgentModels(by_agent, {id(each): each for each in by_agent.values()}.values())
 
 
 def engine_settings_of(settings: Settings) -> EngineSettings:
@@ -257,9 +279,11 @@ def engine_settings_of(settings: Settings) -> EngineSettings:
         max_attempts=ai.runs.max_attempts,
         on_busy=ai.runs.on_busy,
         approvals_expire_after=ai.approvals.expire_after_s,
+        mcp_approvals=ai.mcp.approvals,
         max_result=ai.tools.max_result_kb * 1024,
         max_file=ai.files.max_mb * 1024 * 1024,
         models_at_once=ai.models.concurrency,
+        model_retry=patient_for(ai.models.max_wait_s),
     )
 
 

@@ -9,6 +9,7 @@ from amoxi_py.app.declarations import require_package
 from amoxi_py.config.load import load_settings
 from amoxi_py.config.settings import Settings
 from amoxi_py.errors import ConfigError
+from amoxi_py.ports.clock import Clock, SystemClock
 from amoxi_py.ports.operator_store import OperatorStore
 from amoxi_py.ports.store import Store
 from amoxi_py.stores.postgres.place import place_of
@@ -16,8 +17,8 @@ from amoxi_py.stores.sqlite.migrate import DATABASE
 from amoxi_py.stores.sqlite.store import SqliteStore
 
 
-def make_store(settings: Settings) -> OperatorStore:
-    """Return the store, not opened yet.
+def make_store(settings: Settings, *, clock: Clock | None = None) -> OperatorStore:
+    """Return the store, not opened yet; one in files may have another clock than the machine's.
 
     Raises:
         ConfigError: a file stands where its folder should be.
@@ -40,7 +41,7 @@ def make_store(settings: Settings) -> OperatorStore:
                 f"'ai.store.path' from {source} is {store.path!r}, a folder for the store's files, "
                 f"but {str(place)!r} is a file: name another folder, or move the file away"
             )
-    return SqliteStore(folder)
+    return SqliteStore(folder, clock=clock or SystemClock())
 
 
 def place_of_store(settings: Settings) -> str:

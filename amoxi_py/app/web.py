@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from importlib.metadata import version
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
+from starlette.routing import BaseRoute
 
+from amoxi_py.app.a2a import a2a_door_of
 from amoxi_py.app.declarations import read_declarations
+from amoxi_py.app.mcp import mcp_door_of
+from amoxi_py.app.oauth import grants_of
 from amoxi_py.app.runs import Runs
 from amoxi_py.app.runtime import Runtime
 from amoxi_py.app.stopping import StopSignals
@@ -26,6 +30,10 @@ from amoxi_py.surfaces.http.app import build_http
 from amoxi_py.surfaces.http.door import Door
 from amoxi_py.surfaces.http.settings import Authenticate, HttpSettings
 
+if TYPE_CHECKING:
+    from amoxi_py.surfaces.a2a.door import A2aDoor
+    from amoxi_py.surfaces.mcp.door import McpDoor
+
 T = TypeVar("T")
 
 
@@ -35,20 +43,38 @@ class Serving:
     Attributes:
         runtime: The process's parts.
         door: The HTTP door.
+        mcp: The MCP door, or None when it stays shut.
+        a2a: The A2A door, or None when it stays shut.
         failure: Why the start or the stop failed, or None; a start that a signal ended was cancelled.
         on_ready: Called when the process takes traffic.
         on_stop: Called in the first signal's handler with the grace in seconds.
     """
 
     def __init__(self, runtime: Runtime, door: Door) -> None:
+        prefix = door.settings.prefix
         self.runtime = runtime
         self.door = door
+        self.mcp = mcp_door_of(runtime, prefix, door.settings.authenticate)
+        self.a2a = a2a_door_of(runtime, prefix)
         self.failure: BaseException | None = None
         self.on_ready: Callable[[], None] | None = None
         self.on_stop: Callable[[float], None] | None = None
         self._hurry = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._starting: asyncio.Task[None] | None = None
+
+    @property
+    def other_doors(self) -> list[McpDoor | A2aDoor]:
+        """The doors that are open beside HTTP's."""
+        return [door for door in (self.mcp, self.a2a) if door is not None]
+
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes of the other doors under the prefix."""
+        return [route for door in self.other_doors for route in door.routes()]
+
+    def root_routes(self) -> list[BaseRoute]:
+        """Return those at the root of the host."""
+        return [route for door in self.other_doors for route in door.root_routes()]
 
     @property
     def runs(self) -> Runs:
@@ -83,6 +109,22 @@ class Serving:
         """
         return (await self.door.authentication.identify(request)).principal
 
+    async def end_connections(self, user: str, *, tenant: str | None = None) -> int:
+        """End all that a person has allowed programs by OAuth, such as somebody who has left: the next request is 401.
+
+        Args:
+            user: The person's id, as `@authenticate` gives it.
+            tenant: The person's tenant, in an app that has some.
+
+        Returns:
+            How many connections there were.
+
+        Raises:
+            StoreUnavailable: they may be there still; ask again.
+        """
+        person = Principal(id=f"user:{user}", tenant=tenant)
+        return await grants_of(lambda: self.runtime.store).end_all_of(person)
+
     def hand_over(self) -> None:
         """Let the stop that a signal begins next be quick: another process is there to go on with the runs."""
         self._hurry = True
@@ -105,10 +147,13 @@ class Serving:
         finally:
             self._starting = None
         self.door.open(self.runtime.engine, secret.encode())
-        if self.on_ready is not None:
-            self.on_ready()
         try:
-            yield
+            async with AsyncExitStack() as opened:
+                for door in self.other_doors:
+                    await opened.enter_async_context(door.open(self.runtime.engine, self.runtime.store))
+                if self.on_ready is not None:
+                    self.on_ready()
+                yield
         finally:
             self.door.closing.set()
             try:
@@ -138,6 +183,8 @@ class Serving:
             self._starting.cancel()
             return
         self.door.closing.set()
+        for door in self.other_doors:
+            door.close()
         self.runtime.begin_stop(hurry=self._hurry)
 
 
@@ -164,6 +211,7 @@ def web_app(runtime: Runtime) -> FastAPI:
     serving = Serving(runtime, door)
     app = build_http(door, title=settings.app_name, version=version("amoxi-py"), lifespan=serving.lifespan)
     app.state.amoxi = serving
+    app.router.routes[:0] = [*serving.routes(), *serving.root_routes()]  # the others take long to look through
     runtime.configure(app)
     return app
 
@@ -179,6 +227,7 @@ def web_app_under(runtime: Runtime, prefix: str, host: str | None) -> FastAPI:
     serving = Serving(runtime, Door(told))
     app = build_http(serving.door, title=settings.app_name, version=version("amoxi-py"))
     app.state.amoxi = serving
+    app.router.routes[:0] = serving.routes()
     return app
 
 
@@ -196,7 +245,7 @@ def _sign_in(runtime: Runtime) -> Authenticate | None:
 def http_settings_of(settings: Settings) -> HttpSettings:
     """Return what the HTTP surface is told of the settings."""
     return HttpSettings(
-        callers={caller.name: caller.digests for caller in settings.callers if caller.door == "api"},
+        callers=settings.callers_of("api"),
         anonymous=settings.anonymous,
         prefix=settings.ai.http.prefix or "",
         host=settings.server.host,

@@ -49,6 +49,11 @@ def port_of(listener: socket.socket) -> int:
 def url_of(listener: socket.socket) -> str:
     """Return the address to open on this machine."""
     host, port = listener.getsockname()[:2]
+    return local_url(host, port)
+
+
+def local_url(host: str, port: int) -> str:
+    """Return the address by which a server that listens there is opened on this machine."""
     if host in ("127.0.0.1", "0.0.0.0", "::", "::1"):  # noqa: S104 - compared, not bound
         host = "localhost"
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -39,6 +39,8 @@ class Screen:
             "message.discarded": self._discarded,
             "tool.called": self._called,
             "tool.progress": self._progress,
+            "question.answered": self._answered,
+            "signal.received": lambda data: self.note(f"  (signal {data['name']})"),
             "tool.completed": self._tool_completed,
             "run.resumed": lambda data: self.note("(taken up again where it was interrupted)"),
             "run.failed": lambda data: self.note(f"failed: {data['error']['message']} ({data['error']['code']})"),
@@ -107,6 +109,11 @@ class Screen:
 
     def _progress(self, data: Mapping[str, Any]) -> None:
         self.note(f"  … {one_line(data['text'])}")
+
+    def _answered(self, data: Mapping[str, Any]) -> None:
+        self.note(
+            f"  {self._tools.get(data['call_id'], '')}: answered {arguments_text(data['answer'], _LONGEST_RESULT)}"
+        )
 
     def _tool_completed(self, data: Mapping[str, Any]) -> None:
         tool = self._tools.get(data["call_id"], "")

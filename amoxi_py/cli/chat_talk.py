@@ -1,20 +1,22 @@
-"""One conversation in the terminal: turns, decisions in place, and what Ctrl-C does at each moment."""
+"""One conversation in the terminal: turns, decisions and answers in place, and what Ctrl-C does at each moment."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from amoxi_py.cli.answering import parts_of, read_answer
 from amoxi_py.cli.chat_process import ChatProcess
 from amoxi_py.cli.chat_screen import Screen, arguments_text
 from amoxi_py.cli.keyboard import Abandoned, Interrupted, Keyboard
 from amoxi_py.cli.operating import read_arguments
+from amoxi_py.domain.encoding import decode_json
 from amoxi_py.errors import Conflict, Forbidden, InvalidRequest, NotFound
 
 if TYPE_CHECKING:
     from amoxi_py.domain.event import Event
     from amoxi_py.domain.principal import Principal
-    from amoxi_py.domain.run import Run
+    from amoxi_py.domain.run import Run, Waiting
     from amoxi_py.ports.views import ConversationPage
 
 _SHOWN_BEFORE = 10
@@ -28,8 +30,8 @@ class Leave(Exception):
 class Talk:
     """A principal's conversation with an agent, in this process.
 
-    `asks` says whether there is a person who can be asked for decisions; without one a turn ends when its run waits for
-    a decision, and the run goes on waiting.
+    `asks` says whether there is a person who can be asked for decisions and answers; without one a turn ends when its
+    run waits for one, and the run goes on waiting.
     """
 
     def __init__(
@@ -59,18 +61,14 @@ class Talk:
 
         shown = page.messages.items[-_SHOWN_BEFORE:]
         for message in shown:
-            self._screen.message(message_json(message))
+            self._screen.message(message_json(message, now=self._process.engine.now()))
         if not shown:
             return
         run = self._process.do(self._process.engine.get_run(shown[-1].run_id, self._principal))
         if not run.status.final:
             self._screen.note(f"(this goes on: {run.status.value})")
             self._process.do(self._process.engine.take_up(page.conversation.id, self._principal, self._agent))
-            waiting = [
-                {"call_id": one.call_id, "tool": one.tool, "arguments": read_arguments(one.arguments or "{}")}
-                for one in run.waiting_for
-                if one.kind == "approval"
-            ]
+            waiting = [_asked(one) for one in run.waiting_for if one.kind in ("approval", "question")]
             self._follow(run.id, after=page.last_event_id, waiting=waiting)
 
     def say(self, text: str) -> Run:
@@ -97,7 +95,7 @@ class Talk:
             while True:
                 try:
                     if waiting and not cancelled:
-                        self._decide(waiting.pop(0))
+                        self._settle(waiting.pop(0))
                         continue
                     with self._keyboard.listening():
                         event = following.next()
@@ -115,11 +113,11 @@ class Talk:
         """Show an event, and ask when it asks; return whether the turn goes on."""
         label, data = event.type.label, event.data
         self._screen.show(label, data)
-        if label == "approval.requested":
+        if label in ("approval.requested", "question.asked"):
             if not self._asks:
-                self._screen.note(self._who_decides(data["call_id"]))
+                self._screen.note(self._who_settles(data))
                 return False
-            self._decide(data)
+            self._settle(data)
         return label not in _ENDS
 
     def _cancel(self, run_id: str) -> None:
@@ -128,33 +126,63 @@ class Talk:
 
     def _note_settled(self, event: Event) -> None:
         """On the loop: a question about a call that was settled elsewhere is not asked any further."""
-        if event.type.label in ("approval.decided", "tool.completed"):
+        if event.type.label in ("approval.decided", "question.answered", "question.closed", "tool.completed"):
             self._settled.add(event.data["call_id"])
+        elif event.type.label == "question.asked":  # a call may ask again
+            self._settled.discard(event.data["call_id"])
         if self._asked is not None and (event.type.ends_run or self._asked in self._settled):
             self._settled.add(self._asked)
             self._keyboard.abandon()
 
-    # -- decisions
+    # -- decisions and answers
 
-    def _decide(self, call: Mapping[str, Any]) -> None:
-        """Ask about a call until there is a decision, here or elsewhere."""
+    def _settle(self, call: Mapping[str, Any]) -> None:
+        """Ask about a call until there is a decision or an answer, here or elsewhere."""
         call_id = call["call_id"]
         self._asked = call_id
-        self._screen.note(f"\n{call['tool']} wants to run and needs your approval, with")
-        for name, value in call["arguments"].items():
-            self._screen.note(f"    {name}: {arguments_text(value)}")
+        settled = self._answered if "question" in call else self._decided
+        if "question" in call:
+            self._screen.note(f"\n{call['tool']} asks: {call['question']}")
+        else:
+            self._screen.note(f"\n{call['tool']} wants to run and needs your approval, with")
+            for name, value in call["arguments"].items():
+                self._screen.note(f"    {name}: {arguments_text(value)}")
         try:
             while call_id not in self._settled:
-                if self._decided(call):
+                if settled(call):
                     return
         except Abandoned:
             pass
         except EOFError:
-            self._screen.note("\n" + self._who_decides(call["call_id"]))
+            self._screen.note("\n" + self._who_settles(call))
             raise Leave from None
         finally:
             self._asked = None
-        self._screen.note("\nthis was decided elsewhere, or is over")
+        done = "answered" if "question" in call else "decided"
+        self._screen.note(f"\nthis was {done} elsewhere, or is over")
+
+    def _answered(self, call: Mapping[str, Any]) -> bool:
+        """Ask for an answer once; return whether it is given."""
+        values: dict[str, Any] = {}
+        for name, prompt, schema, needed in parts_of(call["schema"]):
+            text = self._ask(prompt)
+            if text or needed:
+                values[name] = read_answer(text, schema)
+        answer = values.get("", values)
+        send = self._process.engine.answers.answer(call["call_id"], self._principal, answer, k=call["k"])
+        try:
+            self._process.do(send)
+        except InvalidRequest as error:
+            self._refused(error)
+            return False
+        except (Conflict, NotFound) as error:
+            self._screen.note(str(error))
+        return True
+
+    def _refused(self, error: InvalidRequest) -> None:
+        self._screen.note(str(error))
+        for wrong in error.errors:
+            self._screen.note(f"  {wrong['field']}: {wrong['message']}")
 
     def _decided(self, call: Mapping[str, Any]) -> bool:
         """Ask once; return whether it is decided."""
@@ -190,19 +218,29 @@ class Talk:
         try:
             self._process.do(decide)
         except InvalidRequest as error:
-            self._screen.note(str(error))
-            for wrong in error.errors:
-                self._screen.note(f"  {wrong['field']}: {wrong['message']}")
+            self._refused(error)
             return False
         except Forbidden:
-            self._screen.note(f"somebody else decides about this; {self._who_decides(call_id)}")
+            self._screen.note(f"somebody else decides about this; {self._who_settles({'call_id': call_id})}")
         except (Conflict, NotFound) as error:
             self._screen.note(str(error))
         return True
 
-    def _who_decides(self, call_id: str) -> str:
+    def _who_settles(self, call: Mapping[str, Any]) -> str:
         from amoxi_py.app.operating import is_opened_without_profile
 
         settings = self._process.settings
         option = "" if is_opened_without_profile(settings) else f" --profile {settings.profile}"
-        return f"it waits for a decision: amoxi approvals decide {call_id} approve|decline{option}"
+        if "question" in call:
+            return f"it waits for an answer: amoxi runs answer {call['call_id']} ANSWER{option}"
+        return f"it waits for a decision: amoxi approvals decide {call['call_id']} approve|decline{option}"
+
+
+def _asked(waiting: Waiting) -> dict[str, Any]:
+    """Return what a run waits for in the shape of the event that told of it."""
+    arguments = read_arguments(waiting.arguments or "{}")
+    told: dict[str, Any] = {"call_id": waiting.call_id, "tool": waiting.tool, "arguments": arguments}
+    if waiting.kind == "question":
+        schema = None if waiting.schema is None else decode_json(waiting.schema)
+        told |= {"k": waiting.k, "question": waiting.name, "schema": schema}
+    return told

@@ -60,8 +60,10 @@ def doctor(profile: str | None, as_json: bool) -> None:
 
 def _look(configuration: Configuration) -> list[Finding]:
     from amoxi_py.cli.checks import machine
+    from amoxi_py.cli.checks.a2a import look_at_a2a
     from amoxi_py.cli.checks.application import Application, look_at_port
     from amoxi_py.cli.checks.finding import found
+    from amoxi_py.cli.checks.mcp import look_at_mcp
     from amoxi_py.cli.checks.storage import look_at_store
 
     settings = configuration.settings
@@ -73,6 +75,8 @@ def _look(configuration: Configuration) -> list[Finding]:
         "app": application.look_at_package,
         "own settings": lambda: configuration.look_at_own_sections(application.declarations),
         "model": application.look_at_models,
+        "mcp": lambda: look_at_mcp(settings, application.declarations),
+        "a2a": lambda: look_at_a2a(settings, application.declarations),
         "store": lambda: look_at_store(settings),
         "port": lambda: look_at_port(settings),
         "system": machine.look_at_system,

@@ -21,6 +21,7 @@ _COMMANDS = {
     "chat": "Talk to an agent in the terminal.",
     "runs": "See, cancel and retry runs.",
     "approvals": "See and decide what waits for a person.",
+    "connections": "See and end what people have allowed programs.",
     "token": "Make a token for a program that calls.",
     "migrate": "Bring the store up to date.",
     "doctor": "Check everything that an app needs to start.",

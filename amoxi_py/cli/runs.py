@@ -9,6 +9,7 @@ import click
 
 from amoxi_py.cli.operating import (
     arguments_line,
+    complain,
     cursor_option,
     each,
     json_option,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from amoxi_py.domain.run import Run
     from amoxi_py.domain.tool_call import ToolCall
     from amoxi_py.engine.operator import Operator
-    from amoxi_py.ports.views import Page
+    from amoxi_py.ports.views import CallView, Page
 
 _STATUSES = ("queued", "running", "waiting", "completed", "failed", "cancelled")
 _LONGEST_NOTE = 60
@@ -40,7 +41,7 @@ run_ids = click.argument("run_ids", metavar="RUN_ID...", nargs=-1, required=True
 
 @click.group()
 def runs() -> None:
-    """See, cancel and retry runs of the app in the current folder.
+    """See, cancel and retry runs of the app in the current folder, and answer what they ask.
 
     The runs of all principals, straight from the store: it works beside running servers, and without one.
     """
@@ -95,22 +96,22 @@ def show(run_id: str, events: bool, follow: bool, profile: str | None, as_json: 
     if follow and as_json:
         raise click.UsageError("--follow goes on and on, so it cannot be one JSON document: use --events --json")
 
-    async def read(operator: Operator) -> tuple[Run, tuple[Message, ...], list[Event]]:
+    async def read(operator: Operator) -> tuple[Run, tuple[Message, ...], list[Event], float]:
         run, messages = await operator.get_run(run_id), await operator.messages(run_id)
         logged = [event async for event in operator.events(run_id)] if events and as_json else []
         if not as_json:
-            _print_run(run, messages)
+            _print_run(run, messages, operator.now())
             if follow:
                 await _print_events(_each_of(await operator.follow(run_id)))
             elif events:
                 await _print_events(operator.events(run_id))
-        return run, messages, logged
+        return run, messages, logged, operator.now()
 
-    run, messages, logged = operate(read, profile=profile)
+    run, messages, logged, now = operate(read, profile=profile)
     if as_json:
         from amoxi_py.domain.event import message_json
 
-        told: dict[str, Any] = {**_run_json(run), "messages": [message_json(message) for message in messages]}
+        told: dict[str, Any] = {**_run_json(run), "messages": [message_json(one, now=now) for one in messages]}
         if events:
             told["events"] = [
                 {"id": event.seq, "event": event.type.label, "data": dict(event.data)} for event in logged
@@ -163,6 +164,61 @@ def retry(run_ids: Sequence[str], profile: str | None, as_json: bool) -> None:
     tell_end(errors, profile)
 
 
+@runs.command()
+@click.argument("call_id")
+@click.argument("answer")
+@profile_option
+@json_option
+def answer(call_id: str, answer: str, profile: str | None, as_json: bool) -> None:
+    """Answer the question of a call, whoever was asked; the first answer counts.
+
+    ANSWER is the text, or JSON where the question wants something else. It is recorded as given by system:<your user
+    name>. The run goes on where a server, or `amoxi worker`, executes runs.
+    """
+    from amoxi_py.cli.answering import read_answer, resolved
+    from amoxi_py.domain.encoding import decode_json
+    from amoxi_py.errors import InvalidRequest
+
+    async def settle(operator: Operator) -> CallView:
+        wait = (await operator.question(call_id)).call.wait
+        schema = None if wait is None or wait.schema is None else decode_json(wait.schema)
+        value = read_answer(answer, None if schema is None else resolved(schema, schema))
+        return await operator.answer(call_id, value, k=None if wait is None else wait.k)
+
+    try:
+        view = operate(settle, profile=profile)
+    except InvalidRequest as error:
+        for wrong in error.errors:
+            complain(f"{wrong['field']}: {wrong['message']}")
+        raise
+    if as_json:
+        from amoxi_py.surfaces.http.answers import question_json
+
+        print_json(dict(question_json(view)))
+        return
+    wait = view.call.wait
+    assert wait is not None, "it was answered"
+    print(f"{view.call.id}  answered by {one_line(wait.by or '')}: {one_line(readable_json(wait.value or 'null'))}")
+
+
+@runs.command("signal")
+@click.argument("run_id")
+@click.argument("name")
+@click.argument("payload", required=False)
+@profile_option
+def send_signal(run_id: str, name: str, payload: str | None, profile: str | None) -> None:
+    """Send a signal to a run; it is kept until one of its tools waits for NAME.
+
+    PAYLOAD is JSON, or else a text; without it the payload is null.
+    """
+    from amoxi_py.cli.answering import read_answer
+
+    async def send(operator: Operator) -> str:
+        return await operator.signal(run_id, name, None if payload is None else read_answer(payload, {}))
+
+    print(f"{operate(send, profile=profile)}  {one_line(name)} sent to {run_id}")
+
+
 def _run_json(run: Run) -> dict[str, Any]:
     from amoxi_py.surfaces.http.answers import run_json
 
@@ -186,7 +242,7 @@ def _asked_by(run: Run) -> str:
     return f"{run.principal.id} ({name})" if name and name not in run.principal.id else run.principal.id
 
 
-def _print_run(run: Run, messages: tuple[Message, ...]) -> None:
+def _print_run(run: Run, messages: tuple[Message, ...], now: float) -> None:
     usage = run.usage
     fields = [
         ("run", run.id),
@@ -199,10 +255,14 @@ def _print_run(run: Run, messages: tuple[Message, ...]) -> None:
         ("attempt", str(run.attempt)),
         ("usage", f"{usage.requests} requests, {usage.input_tokens} tokens in, {usage.output_tokens} out"),
     ]
+    if run.root_id is not None:
+        fields.insert(1, ("part of", run.root_id))
     if run.error is not None:
         fields.append(("error", f"{run.error.code}: {run.error.message}"))
     for waiting in run.waiting_for:
         what = f"{waiting.tool} {arguments_line(waiting.arguments or '{}')}" if waiting.tool else ""
+        if waiting.kind in ("question", "signal") and waiting.name:
+            what += f": {one_line(waiting.name)}"
         until = "" if waiting.expires_at is None else f"until {short_time(waiting.expires_at)}"
         fields.append(("waits for", " ".join(filter(None, (waiting.kind, waiting.call_id, what, until)))))
     if run.result is not None:
@@ -215,13 +275,19 @@ def _print_run(run: Run, messages: tuple[Message, ...]) -> None:
         if message.text:
             print("  " + visible(message.text).rstrip().replace("\n", "\n  "))
         for call in message.calls:
-            _print_call(call)
+            _print_call(call, now)
 
 
-def _print_call(call: ToolCall) -> None:
+def _print_call(call: ToolCall, now: float) -> None:
     from amoxi_py.domain.event import public_status
 
-    print(f"  {one_line(call.tool)} {arguments_line(call.arguments)}\n    {call.id}  {public_status(call)}")
+    print(f"  {one_line(call.tool)} {arguments_line(call.arguments)}\n    {call.id}  {public_status(call, now)}")
+    if call.wait is not None and call.wait.kind == "child":
+        print(f"    is the run {call.wait.name}")
+    if call.wait is not None and call.wait.kind == "question":
+        print(f"    asked: {one_line(call.wait.name)}")
+        if call.wait.value is not None:
+            print(f"    answer: {one_line(readable_json(call.wait.value))} by {one_line(call.wait.by or '')}")
     approval = call.approval
     if approval is not None and approval.decision is not None:
         by = f" by {approval.by}" if approval.by else ""

@@ -15,6 +15,10 @@ from amoxi_py.config.load import load_settings
 from amoxi_py.config.settings import Settings
 from amoxi_py.errors import AmoxiError
 
+_IDLE_S = 75
+"""Longer than proxies keep an idle connection (60 s is usual): who closes first must not be the server, whose end of
+it can cross the next request."""
+
 
 def serve(listener: socket.socket, settings: Settings, on_ready: Callable[[], None], lead: Lead | None = None) -> None:
     """Serve the app of the current folder until a signal ends it.
@@ -52,6 +56,7 @@ def serve(listener: socket.socket, settings: Settings, on_ready: Callable[[], No
         log_config=None,
         access_log=settings.dev,
         lifespan="on",
+        timeout_keep_alive=_IDLE_S,
         timeout_graceful_shutdown=math.ceil(settings.server.stop_grace_s),
         forwarded_allow_ips=list(settings.server.trusted_proxies),
         proxy_headers=bool(settings.server.trusted_proxies),

@@ -10,9 +10,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from amoxi_py.config.a2a import a2a_problems
 from amoxi_py.config.callers import Caller, is_caller_variable, read_callers
 from amoxi_py.config.database import database_problems
 from amoxi_py.config.found import Found, Others
+from amoxi_py.config.oauth import oauth_problems
 from amoxi_py.config.sections import Sections, known_keys, value_of, variable_of
 from amoxi_py.config.settings import DATABASE_URL, DEV, PRODUCTION, Settings
 from amoxi_py.config.sources import (
@@ -27,21 +29,23 @@ from amoxi_py.errors import ConfigError
 
 SETTINGS_FILE = "application.json"
 PROFILE_VARIABLE = "AMOXI_PROFILE"
-PROVIDER_VARIABLES = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL", DATABASE_URL)
+PROVIDER_VARIABLES = (
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_BASE_URL",
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
+    DATABASE_URL,
+)
 
 GIVEN = "the command"
 
 _PROFILE = re.compile(r"[a-z0-9][a-z0-9-]*")
 _NOT_BUILT = {
-    "ai.mcp.enabled": "MCP",
-    "ai.mcp.approvals": "MCP",
-    "ai.a2a.enabled": "A2A",
     "ai.retention.days": "retention",
     "ai.runs.max-in-flight": "the admission gate",
     "ai.conversations.ttl-s": "conversations in memory",
 }
-_DOORS_NOT_BUILT = {"mcp": "MCP", "a2a": "A2A"}
-SECRET_KEYS = {"server.secret", "ai.store.listen-url"}
+SECRET_KEYS = {"server.secret", "ai.store.listen-url", "ai.a2a.card-key"}
 
 
 def load_settings(
@@ -101,6 +105,8 @@ def examine_settings(
         variables,
         dotenv_unread=profile != DEV and (folder / ".env").is_file(),
     )
+    problems += oauth_problems(sections, found, dev=profile == DEV)
+    problems += a2a_problems(sections, found, dev=profile == DEV)
     callers, caller_problems = read_callers(_caller_tokens(variables, problems))
     problems += caller_problems + tuple(_not_built(sections, found))
     settings = Settings(
@@ -113,7 +119,10 @@ def examine_settings(
         callers=callers,
         provider=provider,
         sources={key: found[key].source for key in keys if key in found},
-        warnings=(*_unknown_variables(keys, variables), *_unused_callers(callers)),
+        warnings=(
+            *_unknown_variables(keys, variables),
+            *_caller_warnings(sections, callers),
+        ),
         others=Others(files=files, given=of_others, variables=variables),
     )
     return settings, tuple(problems)
@@ -205,13 +214,18 @@ def _not_built(sections: Sections, found: Mapping[str, Found]) -> list[str]:
     ]
 
 
-def _unused_callers(callers: Iterable[Caller]) -> list[str]:
-    return [
-        f"{variable_of(f'ai.{caller.door}.callers.{caller.name}')} is for {what}, which is not in this version: "
-        "nothing uses it"
-        for caller in callers
-        if (what := _DOORS_NOT_BUILT.get(caller.door)) is not None
-    ]
+def _caller_warnings(sections: Sections, callers: Iterable[Caller]) -> list[str]:
+    """Return where tokens open nothing, and where nobody has one."""
+    warnings = []
+    ai = sections.ai
+    for door, enabled, by_others in (("mcp", ai.mcp.enabled, ai.mcp.oauth.enabled), ("a2a", ai.a2a.enabled, False)):
+        names = [caller.name for caller in callers if caller.door == door]
+        if not enabled:
+            variables = [variable_of(f"ai.{door}.callers.{name}") for name in names]
+            warnings += [f"{name} opens nothing, because 'ai.{door}.enabled' is false" for name in variables]
+        elif not names and not by_others:
+            warnings.append(f"nobody can use {door.upper()} yet: make a token with `amoxi token NAME --kind {door}`")
+    return warnings
 
 
 def _unknown_variables(keys: Iterable[str], variables: Mapping[str, Found]) -> list[str]:

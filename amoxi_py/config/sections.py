@@ -8,9 +8,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
+from amoxi_py.surfaces.a2a.push_allowed import parse_allowed
+
 
 def _list_of_texts(value: Any) -> Any:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _model_names(value: Any) -> Any:
+    names = _list_of_texts(value)
+    if isinstance(names, (list, tuple)) and not names:
+        raise ValueError("a name is needed, such as 'offline', or a list of names; leave it out for the default")
+    return names[0] if isinstance(names, (list, tuple)) and len(names) == 1 else names
 
 
 def _no_flag(value: Any) -> Any:
@@ -45,6 +54,11 @@ def _is_an_origin(text: str) -> str:
     return text
 
 
+def _is_a_place(text: str) -> str:
+    parse_allowed([text])
+    return text
+
+
 def _is_a_schema(text: str) -> str:
     if not _SCHEMA.fullmatch(text) or text.startswith("pg_") or text == "information_schema":
         raise ValueError(
@@ -60,6 +74,11 @@ _FIELDS = {"schema": "schema_"}  # pydantic has a method of that name
 
 Proxies = Annotated[tuple[Annotated[str, AfterValidator(_is_a_proxy)], ...], BeforeValidator(_list_of_texts)]
 Origins = Annotated[tuple[Annotated[str, AfterValidator(_is_an_origin)], ...], BeforeValidator(_list_of_texts)]
+Hosts = Annotated[tuple[Annotated[str, AfterValidator(_is_a_place)], ...], BeforeValidator(_list_of_texts)]
+Scopes = Annotated[tuple[Annotated[str, Field(pattern=r"^[!#-\[\]-~]+$")], ...], BeforeValidator(_list_of_texts)]
+Models = Annotated[
+    Annotated[str, Field(min_length=1)] | tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_model_names)
+]
 Whole = Annotated[int, BeforeValidator(_no_flag)]
 Seconds = Annotated[float, BeforeValidator(_no_flag), Field(ge=0, allow_inf_nan=False)]
 
@@ -121,9 +140,10 @@ class ToolsSection(Section):
 
 
 class ModelsSection(Section):
-    """Requests to the provider at once in one process; 0 for no limit."""
+    """Requests to the provider at once in one process, 0 for no limit; how long a run waits for one that is away."""
 
     concurrency: Annotated[Whole, Field(ge=0)] = 0
+    max_wait_s: Annotated[Seconds, Field(le=86_400)] = 300.0
 
 
 class FilesSection(Section):
@@ -157,23 +177,42 @@ class HttpSection(Section):
     prefix: Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)+$")] | None = None
 
 
+class McpOauthSection(Section):
+    """How people connect to MCP; an `issuer` is an authorization server of somebody else, whose tokens are taken."""
+
+    enabled: bool = False
+    sign_in_url: Annotated[str, Field(pattern=r"^(/([^/\s#][^\s#]*)?|https?://[^/\s][^\s#]*)$")] | None = None
+    issuer: Annotated[str, Field(pattern=r"^https?://[^/\s]+(/\S*)?$")] | None = None
+    audience: Annotated[str, Field(min_length=1)] | None = None
+    name_claim: Annotated[str, Field(min_length=1)] = "name"
+    roles_claim: Annotated[str, Field(min_length=1)] = "roles"
+    tenant_claim: Annotated[str, Field(min_length=1)] | None = None
+    scopes: Scopes = ()
+
+
 class McpSection(Section):
-    """The MCP surface."""
+    """The MCP surface; after `answer_within_s` an agent that is asked answers with its run's id."""
 
     enabled: bool = False
     approvals: Literal["decline", "wait"] = "decline"
+    answer_within_s: Annotated[Seconds, Field(gt=0, le=3600)] = 45.0
+    oauth: McpOauthSection = McpOauthSection()
 
 
 class A2aSection(Section):
-    """The A2A surface."""
+    """The A2A surface; webhooks may go to what `push_allow` names even if it is not public, `card_key` signs cards."""
 
     enabled: bool = False
+    default_agent: Annotated[str, Field(min_length=1)] | None = None
+    deduplicate: bool = True
+    push_allow: Hosts = ()
+    card_key: SecretStr | None = None
 
 
 class AiSection(Section):
     """Agents, their models and their runs."""
 
-    model: Annotated[str, Field(min_length=1)] | None = None
+    model: Models | None = None
     store: StoreSection = StoreSection()
     runs: RunsSection = RunsSection()
     tools: ToolsSection = ToolsSection()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from amoxi_py.config.callers import Caller
+from amoxi_py.config.callers import Caller, CallerDoor
 from amoxi_py.config.found import Others
 from amoxi_py.config.sections import AiSection, AppSection, LogSection, ServerSection
 
@@ -53,6 +53,10 @@ class Settings:
         """The app's name: as set, else its folder's."""
         return self.app.name or self.folder.name or "app"
 
+    def callers_of(self, door: CallerDoor) -> dict[str, tuple[bytes, ...]]:
+        """Return those who may come in through a door: by name, the digests of their tokens."""
+        return {caller.name: caller.digests for caller in self.callers if caller.door == door}
+
     @property
     def anonymous(self) -> bool:
         """Whether visitors without a token are let in."""
@@ -67,6 +71,11 @@ class Settings:
     def store_folder(self) -> Path:
         """Where the embedded store's files are."""
         return self.folder / self.ai.store.path
+
+    @property
+    def model_variables(self) -> Mapping[str, str]:
+        """All variables, those of `.env` in dev too, in which providers' packages look for their keys."""
+        return {**{name: str(found.value) for name, found in self.others.variables.items()}, **self.provider}
 
     @property
     def database_url(self) -> str:

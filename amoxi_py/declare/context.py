@@ -6,6 +6,7 @@ import io
 import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from datetime import timedelta
 from typing import Any, BinaryIO, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from amoxi_py.domain.file import File
@@ -16,6 +17,8 @@ T = TypeVar("T")
 SyncFileData = bytes | bytearray | memoryview | os.PathLike[str] | BinaryIO | Iterable[bytes]
 """What a file can be made of: bytes, a path, a file opened for reading bytes, or an iterator of bytes."""
 FileData = SyncFileData | AsyncIterable[bytes]
+Duration = float | timedelta
+"""A time to wait: seconds, or a `timedelta`."""
 
 
 class Signal(Protocol):
@@ -86,6 +89,10 @@ class OpenFile(ABC):
     @abstractmethod
     async def read(self, size: int = -1) -> bytes:
         """Return the next bytes, at most `size`, or all that are left."""
+
+    @abstractmethod
+    def seek(self, place: int) -> None:
+        """Go on at this byte, counted from 0."""
 
     @abstractmethod
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -194,9 +201,58 @@ class ToolContext(CallContext):
             ToolError: there is no such file, or it is somebody else's; the model is told.
         """
 
+    @overload
+    async def ask(self, question: str, *, timeout: Duration | None = None) -> str: ...
+    @overload
+    async def ask(self, question: str, schema: type[T], *, timeout: Duration | None = None) -> T: ...
+    @overload
+    async def ask(self, question: str, schema: Any, *, timeout: Duration | None = None) -> Any: ...
+    @abstractmethod
+    async def ask(self, question: str, schema: Any = None, *, timeout: Duration | None = None) -> Any:
+        """Ask the person whose run it is, and return the answer.
+
+        While nobody has answered, the code of the tool ends here: no slot, thread or lease is held, and restarts do no
+        harm. With the answer the tool runs again from its start, under the same `call_id`: its recorded steps and waits
+        return what they returned. So it works only in a tool that is `read_only` or `idempotent`, and one wait of a
+        call comes after the other.
+
+        Args:
+            question: What the person reads.
+            schema: What the answer is: None for a text, or a type such as `bool`, a `Literal` or a pydantic model. An
+                answer that does not fit is refused, or asked for again.
+            timeout: How long to wait for it at most.
+
+        Raises:
+            TimeoutError: nobody has answered in time.
+            ToolError: the tool was changed while it waited, and waited for something else here before.
+            ValueError: the tool is neither `read_only` nor `idempotent`, another wait or a step is under way, or the
+                question is empty.
+        """
+
+    @abstractmethod
+    async def sleep(self, duration: Duration) -> None:
+        """Return when a time has passed, by the store's clock; the code ends meanwhile, as for `ask`.
+
+        A sleep of up to 2 seconds passes in place.
+
+        Raises:
+            ToolError, ValueError: as for `ask`.
+        """
+
+    @abstractmethod
+    async def wait_for(self, name: str, *, timeout: Duration | None = None) -> Any:
+        """Wait for a signal to this run and return its payload, a JSON value; the code ends meanwhile, as for `ask`.
+
+        A signal that came before is kept, and taken here: the oldest first.
+
+        Raises:
+            TimeoutError: it has not come in time.
+            ToolError, ValueError: as for `ask`.
+        """
+
 
 class SyncToolContext(CallContext):
-    """The context of a sync tool, which runs in a thread; its steps, `save_file` and reading block it."""
+    """The context of a sync tool, which runs in a thread; its steps, waits, `save_file` and reading block it."""
 
     @overload
     def step(self, name: str, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
@@ -221,3 +277,21 @@ class SyncToolContext(CallContext):
         Raises:
             ToolError: there is no such file, or it is somebody else's; the model is told.
         """
+
+    @overload
+    def ask(self, question: str, *, timeout: Duration | None = None) -> str: ...
+    @overload
+    def ask(self, question: str, schema: type[T], *, timeout: Duration | None = None) -> T: ...
+    @overload
+    def ask(self, question: str, schema: Any, *, timeout: Duration | None = None) -> Any: ...
+    @abstractmethod
+    def ask(self, question: str, schema: Any = None, *, timeout: Duration | None = None) -> Any:
+        """Do the same as `ToolContext.ask`; while nobody has answered, the thread ends."""
+
+    @abstractmethod
+    def sleep(self, duration: Duration) -> None:
+        """Do the same as `ToolContext.sleep`."""
+
+    @abstractmethod
+    def wait_for(self, name: str, *, timeout: Duration | None = None) -> Any:
+        """Do the same as `ToolContext.wait_for`."""

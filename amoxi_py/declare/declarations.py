@@ -10,12 +10,14 @@ from typing import Any
 
 from amoxi_py.declare.agent import AgentMark
 from amoxi_py.declare.agent_definition import WhatIsWrong, agent_where, define_agent, has_instructions_method
+from amoxi_py.declare.asked_agents import ask_tool_name, link_agents, with_asked
 from amoxi_py.declare.asked_function import AskedFunction
 from amoxi_py.declare.authenticate import AuthenticateMark, read_authenticate
 from amoxi_py.declare.callee import Callee, attribute_of, callee_in_class, is_method_of_a_class, owners_of
 from amoxi_py.declare.configure import ConfigureFunction, ConfigureMark, read_configure
-from amoxi_py.declare.definitions import AgentDefinition, Catalog, ToolDefinition
+from amoxi_py.declare.definitions import AgentDefinition, Catalog, Hooks, ToolDefinition
 from amoxi_py.declare.handler_definition import HandlerDefinition, define_handler
+from amoxi_py.declare.hook_definition import HOOK_MARKS, HookReader
 from amoxi_py.declare.ingredient import Ingredient, Wishes
 from amoxi_py.declare.injection import read_recipes
 from amoxi_py.declare.marks import get_mark
@@ -27,6 +29,8 @@ from amoxi_py.declare.singleton import SingletonMark
 from amoxi_py.declare.tool import ToolMark
 from amoxi_py.declare.tool_definition import define_tool
 
+WrongForDoors = Callable[[Catalog], Iterable[tuple[str, str]]]
+
 _KINDS: tuple[type[Any], ...] = (
     ToolMark,
     AgentMark,
@@ -36,12 +40,14 @@ _KINDS: tuple[type[Any], ...] = (
     OnMark,
     ProvidesMark,
     SettingsMark,
+    *HOOK_MARKS,
 )
 
 _NOT_FOR_CLASSES: dict[type[Any], str] = {
     ProvidesMark: "@provides is for functions; mark the class with @singleton",
     ToolMark: "@tool is for functions and methods; mark the methods of the class",
     OnMark: "@on is for functions, and for methods of a class that is marked with @singleton",
+    **dict.fromkeys(HOOK_MARKS, "a hook is a function, or a method of a class that is marked with @singleton"),
 }
 
 
@@ -81,6 +87,7 @@ def build_declarations(
     provided: Collection[type[Any]] = (),
     mistakes: Mistakes | None = None,
     wrong_model: WhatIsWrong = lambda model: None,
+    wrong_for_doors: WrongForDoors = lambda catalog: (),
     nearby: Iterable[Callable[..., Any]] = (),
 ) -> Declarations:
     """Build the catalog of decorated classes and functions, and of whatever these refer to.
@@ -90,49 +97,55 @@ def build_declarations(
         provided: Types that are injected from elsewhere, such as the engine's own.
         mistakes: What was found wrong before.
         wrong_model: Says why what an agent names as its model cannot be used, or None.
+        wrong_for_doors: Says what the app's doors cannot show to their clients: where it is, and what is wrong.
         nearby: Functions that are marked with `@provides`; those count of which something asks for what they give.
 
     Raises:
         DeclarationError: with every mistake of all of them.
     """
     builder = _Builder(things, mistakes or Mistakes(), wrong_model)
-    return builder.build(provided, nearby)
+    return builder.build(provided, nearby, wrong_for_doors)
 
 
 class _Builder:
     def __init__(self, things: Iterable[Any], mistakes: Mistakes, wrong_model: WhatIsWrong) -> None:
         self._mistakes = mistakes
         self._wrong_model = wrong_model
-        self._things = list({id(thing): thing for thing in things}.values())
+        self._things = with_asked(things)
         self._classes = dict.fromkeys(thing for thing in self._things if isinstance(thing, type))
         self._singletons: dict[type[Any], None] = {}
         self._tools: dict[tuple[int, str], ToolDefinition] = {}
         self._kept: list[Any] = []  # keeps the ids in `_tools` from being used again
-        self._agents: list[AgentDefinition] = []
+        self._agents: dict[type[Any], AgentDefinition] = {}
         self._configure: list[ConfigureFunction] = []
         self._sign_ins: list[tuple[str, AskedFunction | None]] = []
         self._handlers: list[HandlerDefinition] = []
         self._providers: list[Callable[..., Any]] = []
         self._settings: dict[type[Any], None] = {}
         self._wishes = Wishes()
+        self._hooks = HookReader(mistakes)
 
-    def build(self, provided: Collection[type[Any]], nearby: Iterable[Callable[..., Any]]) -> Declarations:
+    def build(
+        self, provided: Collection[type[Any]], nearby: Iterable[Callable[..., Any]], wrong_for_doors: WrongForDoors
+    ) -> Declarations:
         for thing in self._things:
             if isinstance(thing, type) and get_mark(thing, SingletonMark) is not None:
                 self._singletons[thing] = None
         for thing in self._things:
             self._add(thing)
         tools = self._by_name(self._tools.values(), "tool", "rename one, or give `name=`")
-        agents = self._by_name(self._agents, "agent", "rename a class")
+        agents = self._by_name(link_agents(self._agents, self._mistakes), "agent", "rename a class")
         for agent in agents.values():
-            taken = tools.get("ask_" + agent.name.replace("-", "_"))
+            taken = tools.get(ask_tool_name(agent.name))
             if taken is not None:
                 self._mistakes.add(
                     taken.where,
                     f"the name {taken.name!r} belongs to the agent {agent.name!r} of this app; rename the tool",
                 )
         handlers = self._by_name(self._handlers, "handler", "give one of them another `name=`")
-        self._want()
+        callable_names = {tool.name for agent in agents.values() for tool in agent.tools} | tools.keys()
+        hooks = self._hooks.read(agents.keys(), callable_names, self._names_of_tools)
+        self._want(hooks)
         recipes = read_recipes(
             self._singletons,
             provided,
@@ -146,9 +159,12 @@ class _Builder:
         asked |= {kind for one in self._configure for kind in one.wanted.values()}
         self._settings.update(dict.fromkeys(kind for kind in asked if is_settings(kind)))
         check_settings(self._settings, self._mistakes)
+        catalog = Catalog(agents=agents, tools=tools, hooks=hooks)
+        for where, sentence in wrong_for_doors(catalog):
+            self._mistakes.add(where, sentence)
         self._mistakes.raise_if_any()
         return Declarations(
-            catalog=Catalog(agents=agents, tools=tools),
+            catalog=catalog,
             singletons=tuple(recipe.kind for recipe in recipes if recipe.function is None),
             configure=tuple(self._configure),
             authenticate=self._sign_ins[0][1] if self._sign_ins else None,
@@ -174,6 +190,8 @@ class _Builder:
             self._add_sign_in(Callee(function=thing))
         if get_mark(thing, OnMark) is not None:
             self._add_handler(thing, where)
+        if _is_hook(thing):
+            self._add_hook(thing, where)
         if get_mark(thing, ProvidesMark) is not None:
             self._providers.append(thing)
         if get_mark(thing, ToolMark) is not None:
@@ -196,11 +214,17 @@ class _Builder:
         elif get_mark(cls, SingletonMark) is not None:
             for callee in self._callees_of(cls, where):
                 self._define(callee)
-            for name in dir(cls):
-                if get_mark(inspect.getattr_static(cls, name, None), AuthenticateMark) is not None:
-                    self._add_sign_in(callee_in_class(cls, name))
-                if get_mark(inspect.getattr_static(cls, name, None), OnMark) is not None:
-                    self._define_handler(callee_in_class(cls, name))
+            self._add_methods(cls)
+
+    def _add_methods(self, cls: type[Any]) -> None:
+        for name in dict.fromkeys(name for base in reversed(cls.__mro__) for name in vars(base)):
+            member = inspect.getattr_static(cls, name, None)
+            if get_mark(member, AuthenticateMark) is not None:
+                self._add_sign_in(callee_in_class(cls, name))
+            if get_mark(member, OnMark) is not None:
+                self._define_handler(callee_in_class(cls, name))
+            if _is_hook(member):
+                self._hooks.add(callee_in_class(cls, name))
 
     def _add_sign_in(self, callee: Callee) -> None:
         where = f"{callee.module}: {callee.qualified_name!r}"
@@ -222,10 +246,21 @@ class _Builder:
         assert mark is not None, "it was found by its mark"
         self._handlers.append(define_handler(callee, mark, self._mistakes))
 
-    def _want(self) -> None:
+    def _add_hook(self, function: Any, where: str) -> None:
+        if is_method_of_a_class(function):
+            self._mistakes.add(where, "a method can be a hook in a class that is marked with @singleton")
+        else:
+            self._hooks.add(Callee(function=function))
+
+    def _names_of_tools(self, item: Any, where: str) -> list[str]:
+        """Return the names of the tools of an app that an item of a hook's `tools` means."""
+        return [self._define(callee).name for callee in self._resolve(item, where)]
+
+    def _want(self, hooks: Hooks) -> None:
         """Note what functions of the app are given: approvers and the sign-in only what is there once per process."""
         wanted = [(tool.where, kind) for tool in self._tools.values() for kind in tool.wants]
         wanted += [(where, kind) for where, asked in self._sign_ins if asked is not None for kind in asked.types()]
+        wanted += [(hook.where, kind) for hook in hooks.asked() for kind in hook.wants]
         for where, kind in wanted:
             self._wishes.add(where, [Ingredient(name="", kind=kind, optional=False)], once=True)
         for handler in self._handlers:
@@ -246,8 +281,8 @@ class _Builder:
         else:
             for item in mark.tools:
                 self._tools_of(item, where, found)
-        self._agents.append(
-            define_agent(cls, mark, tuple(found.values()), self._mistakes, self._wishes, self._wrong_model)
+        self._agents[cls] = define_agent(
+            cls, mark, tuple(found.values()), self._mistakes, self._wishes, self._wrong_model
         )
 
     def _tools_of(self, item: Any, where: str, found: dict[int, ToolDefinition]) -> None:
@@ -261,7 +296,7 @@ class _Builder:
         shown = getattr(item, "__qualname__", None) or repr(item)
         if isinstance(item, type):
             if get_mark(item, AgentMark) is not None:
-                self._mistakes.add(where, f"{shown!r} in `tools` is an agent, not a tool")
+                self._mistakes.add(where, f"{shown!r} in `tools` is an agent, not a tool; name it in `agents`")
                 return []
             callees = self._callees_of(item, where)
             if not callees:
@@ -333,3 +368,7 @@ class _Builder:
                     definition.where, f"the {kind} name {definition.name!r} is taken by {other.where}; {way_out}"
                 )
         return named
+
+
+def _is_hook(thing: Any) -> bool:
+    return any(get_mark(thing, kind) is not None for kind in HOOK_MARKS)

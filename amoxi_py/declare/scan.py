@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from amoxi_py.declare.agent_definition import WhatIsWrong
-from amoxi_py.declare.declarations import Declarations, build_declarations, declared
+from amoxi_py.declare.declarations import Declarations, WrongForDoors, build_declarations, declared
 from amoxi_py.declare.mistakes import Mistakes
 from amoxi_py.errors import DeclarationError
 
@@ -21,7 +21,11 @@ _SCANNING: ContextVar[str | None] = ContextVar("amoxi_scanning", default=None)
 
 
 def scan_package(
-    package: str, *, provided: Collection[type[Any]] = (), wrong_model: WhatIsWrong = lambda model: None
+    package: str,
+    *,
+    provided: Collection[type[Any]] = (),
+    wrong_model: WhatIsWrong = lambda model: None,
+    wrong_for_doors: WrongForDoors = lambda catalog: (),
 ) -> Declarations:
     """Import a package with all of its modules (but `__main__`) and build what they declare.
 
@@ -29,6 +33,7 @@ def scan_package(
         package: Its import name; a single module is fine too.
         provided: Types that are injected from elsewhere, such as the engine's own.
         wrong_model: Says why what an agent names as its model cannot be used, or None.
+        wrong_for_doors: Says what the app's doors cannot show to their clients: where it is, and what is wrong.
 
     Raises:
         DeclarationError: with every mistake, a module that cannot be imported included; or when a module of the package
@@ -47,7 +52,9 @@ def scan_package(
     finally:
         _SCANNING.reset(token)
     things = [thing for module in modules for thing in list(vars(module).values()) if declared(thing)]
-    return build_declarations(things, provided=provided, mistakes=mistakes, wrong_model=wrong_model)
+    return build_declarations(
+        things, provided=provided, mistakes=mistakes, wrong_model=wrong_model, wrong_for_doors=wrong_for_doors
+    )
 
 
 def missing_package(name: str) -> str:

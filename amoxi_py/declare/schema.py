@@ -72,4 +72,4 @@ def _keeps(key: str, value: Any) -> bool:
         return False
     if key == "format":
         return value in _FORMATS
-    return not (key == "pattern" and any(mark in value for mark in _LOOKAROUND))
+    return not (key == "pattern" and isinstance(value, str) and any(mark in value for mark in _LOOKAROUND))

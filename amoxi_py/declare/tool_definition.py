@@ -78,6 +78,7 @@ def define_tool(callee: Callee, mark: ToolMark, mistakes: Mistakes, wishes: Wish
         retries=mark.retries,
         reconcile=_reconcile(mark, effect, callee, signature, where, mistakes, wishes),
         sync=not speaks_async(callee.function),
+        takes_context=bool(signature.contexts),
     )
 
 

@@ -18,6 +18,7 @@ Json = dict[str, Any] | list[Any] | str | int | float | bool | None
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _ENCODE = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 _ENCODE_UNICODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_ENCODE_ORDERED = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"), sort_keys=True).encode
 _DEPTH = 200
 _DEPTH_INSIDE = 250  # what was let in is told inside other values: a call in a message in a page
 _CONTAINERS = (dict, list, tuple)
@@ -49,6 +50,19 @@ def encode_json(value: Any) -> str:
 def encode_json_unicode(value: Any) -> str:
     """Return the same as `encode_json`, with letters of other alphabets unescaped: shorter for a model to read."""
     return _encode(_ENCODE_UNICODE, value)
+
+
+def readable_json(text: str) -> str:
+    """Return what a model reads of a stored value: a text as it is, other values as JSON with readable letters."""
+    if text[0] != '"' and "\\u" not in text:  # written by `encode_json`, and so it would be written again
+        return text
+    value = decode_json(text)
+    return value if isinstance(value, str) else encode_json_unicode(value)
+
+
+def ordered_json(text: str) -> str:
+    """Return JSON text with the keys of its objects in order, so that what says the same is the same text."""
+    return _encode(_ENCODE_ORDERED, decode_json(text))
 
 
 def decode_json(text: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import time
@@ -10,6 +11,7 @@ from collections import deque
 _CALL = re.compile(r"call_([0-9a-f]{26})_(0|[1-9][0-9]{0,8})_(0|[1-9][0-9]{0,8})")
 
 
+_FIRST_OF_CHILDREN = frozenset("89abcdef")
 _CHANCE = 7
 _AT_ONCE = 256
 _chances: deque[str] = deque()
@@ -37,6 +39,31 @@ def _more_chances() -> str:
 def call_id(run_id: str, turn: int, n: int) -> str:
     """Return the id of the `n`-th call of a turn; it never changes and no other call has it."""
     return f"call_{run_id[4:]}_{turn}_{n}"
+
+
+def child_run_id(call_id: str) -> str:
+    """Return the id of the run that a call asks for; it never changes, and no other run has it.
+
+    Its time is that of the run above with the first bit set, which no clock sets: by that it is told from others.
+    """
+    digits = _of_call("run", call_id)
+    return f"run_{int(digits[0], 16) | 8:x}{digits[1:]}"
+
+
+def is_child_run_id(id: str) -> bool:
+    """Whether an id is of a run that a call asked for."""
+    return id[4:5] in _FIRST_OF_CHILDREN
+
+
+def child_message_id(call_id: str) -> str:
+    """Return the id of the message that a run begins with that a call asks for."""
+    return f"msg_{_of_call('msg', call_id)}"
+
+
+def _of_call(what: str, call_id: str) -> str:
+    """Return the time of the call's run, and chance that is made of the call's id."""
+    digits = call_id.removeprefix("call_")[:12]
+    return digits + hashlib.blake2s(f"{what} {call_id}".encode(), digest_size=_CHANCE).hexdigest()
 
 
 def parse_call_id(id: str) -> tuple[str, int, int] | None:

@@ -13,7 +13,10 @@ MessageStatus = Literal["complete", "stopped"]
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """A stored message. `turn` is its place in its run: 0 is the person's message, 1 the first reply."""
+    """A stored message. `turn` is its place in its run: 0 is the person's message, 1 the first reply.
+
+    `kept` is what its model wants to have back with it, such as signed reasoning (JSON text); no reader sees it.
+    """
 
     id: str
     run_id: str
@@ -24,3 +27,4 @@ class Message(Struct, frozen=True, kw_only=True):
     files: tuple[str, ...] = ()
     calls: tuple[ToolCall, ...] = ()
     created_at: float = 0.0
+    kept: str | None = None

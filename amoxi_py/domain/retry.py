@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+
 from msgspec import Struct
 
 _DOUBLINGS = 64  # more of them pass every `longest`, and in the end what a float can hold
@@ -17,6 +22,16 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
     longest_asked: float = 600.0
 
 
+def patient_for(seconds: float) -> RetryPolicy:
+    """Return a policy whose pauses are at least so many seconds in all, chance and what is asked for not counted."""
+    policy = RetryPolicy()
+    tries, waited = 1, 0.0
+    while waited < seconds:
+        waited += _pause(policy, tries)
+        tries += 1
+    return RetryPolicy(tries=tries)
+
+
 def retry_delay(policy: RetryPolicy, failures: int, *, chance: float, asked: float | None = None) -> float | None:
     """Return the pause in seconds before the next try, or None to give up.
 
@@ -28,7 +43,35 @@ def retry_delay(policy: RetryPolicy, failures: int, *, chance: float, asked: flo
     """
     if failures >= policy.tries:
         return None
-    pause = min(policy.first * 2.0 ** min(failures - 1, _DOUBLINGS), policy.longest)
+    pause = _pause(policy, failures)
     if asked is not None and asked > 0:
         pause = max(pause, min(asked, policy.longest_asked))
     return pause * (1.0 + policy.jitter * chance)
+
+
+def read_retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that a `Retry-After` asks for (RFC 9110: seconds, or a date), or None.
+
+    A date is taken against the answer's own `Date` where it has one: the two clocks may differ.
+    """
+    try:
+        if "retry-after-ms" in headers:
+            return _seconds(float(headers["retry-after-ms"]) / 1000)
+        value = headers.get("retry-after")
+        if value is None:
+            return None
+        if value.strip().replace(".", "", 1).isdigit():
+            return _seconds(float(value))
+        then = parsedate_to_datetime(value).timestamp()
+        now = parsedate_to_datetime(headers["date"]).timestamp() if "date" in headers else time.time()
+        return _seconds(then - now)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _seconds(value: float) -> float | None:
+    return max(0.0, value) if math.isfinite(value) else None
+
+
+def _pause(policy: RetryPolicy, failures: int) -> float:
+    return min(policy.first * 2.0 ** min(failures - 1, _DOUBLINGS), policy.longest)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.tool_call import StepRecord
 from amoxi_py.domain.usage import NO_USAGE, Usage
+from amoxi_py.domain.wait import Wait
 from amoxi_py.errors import Conflict
 
 
@@ -72,13 +73,20 @@ WaitKind = Literal["approval", "question", "sleep", "signal", "child", "model"]
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
-    """One thing a run waits for; `arguments` is JSON text, `expires_at` seconds since 1970."""
+    """One thing a run waits for; `arguments` and `schema` are JSON texts, `expires_at` seconds since 1970.
+
+    `name` is the question that is asked, the name of the signal, or the agent of the child run; `k` is the question's
+    number in its call.
+    """
 
     kind: WaitKind
     call_id: str | None = None
     tool: str | None = None
     arguments: str | None = None
     expires_at: float | None = None
+    name: str | None = None
+    schema: str | None = None
+    k: int | None = None
 
 
 class RunFailure(Struct, frozen=True, kw_only=True):
@@ -91,7 +99,10 @@ class RunFailure(Struct, frozen=True, kw_only=True):
 class Run(Struct, frozen=True, kw_only=True):
     """What readers see of a run. `output` is the final text; `result` is JSON text; times are seconds since 1970.
 
-    `waiting_for` also tells of the calls to decide about while others of the same reply still run.
+    `waiting_for` also tells of the calls to decide about while others of the same reply still run, and what the calls
+    of all runs below it wait for from outside. `usage` includes theirs. `root_id` is the run at the top, of one that
+    another agent asked for. `status_at` is when it came into its status, or what runs below it began or ceased to wait;
+    it is known of runs of callers over A2A that another agent did not ask for, once they are read from the store.
     """
 
     id: str
@@ -107,6 +118,8 @@ class Run(Struct, frozen=True, kw_only=True):
     usage: Usage = NO_USAGE
     created_at: float
     updated_at: float
+    root_id: str | None = None
+    status_at: float | None = None
 
 
 class Lease(Struct, frozen=True, kw_only=True):
@@ -119,6 +132,17 @@ class Lease(Struct, frozen=True, kw_only=True):
     fence: int
 
 
+class Ancestor(Struct, frozen=True, kw_only=True):
+    """A run above a child run; `turn` and `n` are of its call that started the next one below."""
+
+    run: int
+    run_id: str
+    agent: str
+    turn: int
+    n: int
+    created_at: float
+
+
 class RunRows(Struct, frozen=True, kw_only=True):
     """All that is stored of a run, as its worker needs it; the next action is a pure function of this.
 
@@ -126,7 +150,8 @@ class RunRows(Struct, frozen=True, kw_only=True):
     `partial` is the id of a reply that was being streamed when the last worker stopped. `model_failures` counts
     failed model requests since the last reply. `crashes` counts takeovers since the last new checkpoint.
     `changes` is the number of the last change written under the present lease. `instructions` are what the agent's
-    method said, when it was asked.
+    method said, when it was asked. `waits` holds, by (turn, n) of a call, all that it has waited for. `ancestors` are
+    those of a child run, the root first.
     """
 
     lease: Lease
@@ -142,3 +167,7 @@ class RunRows(Struct, frozen=True, kw_only=True):
     steps: dict[tuple[int, int], tuple[StepRecord, ...]]
     partial: str | None = None
     instructions: str | None = None
+    waits: dict[tuple[int, int], tuple[Wait, ...]] = field(default_factory=dict)
+    ancestors: tuple[Ancestor, ...] = ()
+    trace: str | None = None
+    created_at: float = 0.0

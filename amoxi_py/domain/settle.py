@@ -31,10 +31,11 @@ class Settled(Struct, frozen=True, kw_only=True):
 
 def settle(messages: tuple[Message, ...]) -> tuple[Settled, ...]:
     """Return a result for every unsettled call: not started or repeatable is stopped, started and unsafe is unknown."""
-    return tuple(_settle_call(call) for message in messages for call in message.calls if not call.status.settled)
+    return tuple(settle_call(call) for message in messages for call in message.calls if not call.status.settled)
 
 
-def _settle_call(call: ToolCall) -> Settled:
+def settle_call(call: ToolCall) -> Settled:
+    """Return the result of one unsettled call, as `settle` gives it."""
     if call.status is CallStatus.OPEN:
         status, text = CallStatus.STOPPED, NEVER_STARTED_TEXT
     elif call.effect is Effect.READ_ONLY:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from amoxi_py.domain.approval import Approval
+from amoxi_py.domain.wait import Wait
 
 
 class Effect(StrEnum):
@@ -40,7 +41,10 @@ class CallStatus(StrEnum):
 
 
 class ToolCall(Struct, frozen=True, kw_only=True):
-    """A stored call. `arguments` and `result` are JSON texts; `tries` counts starts, `failures` failed tries."""
+    """A stored call. `arguments` and `result` are JSON texts; `tries` counts starts, `failures` failed tries.
+
+    `wait` is the last thing that it waited for, which it may still do while its status is `started`.
+    """
 
     id: str
     turn: int
@@ -53,11 +57,17 @@ class ToolCall(Struct, frozen=True, kw_only=True):
     failures: int = 0
     result: str | None = None
     approval: Approval | None = None
+    wait: Wait | None = None
 
     @property
     def is_error(self) -> bool:
         """Whether the result tells of anything but success."""
         return self.status.settled and self.status is not CallStatus.DONE
+
+    @property
+    def concerns_people(self) -> bool:
+        """Whether somebody has to do something about it, or had to: a decision, or an answer to its last question."""
+        return self.approval is not None or (self.wait is not None and self.wait.kind == "question")
 
     @property
     def effective_arguments(self) -> str:

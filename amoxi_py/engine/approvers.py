@@ -7,10 +7,12 @@ from collections.abc import Iterable
 
 from amoxi_py.declare.approver import ApprovalRequest
 from amoxi_py.declare.definitions import Catalog, Instances, ToolDefinition
-from amoxi_py.domain.approval import FUNCTION, may_decide
+from amoxi_py.domain.approval import FUNCTION, OWNER, may_decide
 from amoxi_py.domain.encoding import clean_json, decode_json, encode_json
+from amoxi_py.domain.ids import parse_call_id
 from amoxi_py.domain.principal import Principal
 from amoxi_py.engine.calls import read_arguments
+from amoxi_py.engine.settings import McpApprovals
 from amoxi_py.engine.threads import ThreadPool
 from amoxi_py.errors import ArgumentsInvalid, Forbidden, InvalidRequest, NotFound
 from amoxi_py.ports.views import CallView
@@ -18,6 +20,16 @@ from amoxi_py.ports.views import CallView
 log = logging.getLogger("amoxi_py.engine")
 
 _THREADS = 8
+
+
+def declined_at_once(tool: ToolDefinition, asker: Principal, mcp_approvals: McpApprovals) -> bool:
+    """Whether nobody is asked about a call that needs an approval: it was asked for by MCP, and is declined.
+
+    So it is when the app says so; and always when it would be for a token's holder to decide, who is no person.
+    """
+    if asker.channel != "mcp":
+        return False
+    return mcp_approvals == "decline" or (tool.approver == OWNER and asker.id.startswith("mcp:"))
 
 
 class Approvers:
@@ -102,5 +114,7 @@ class Approvers:
         return answer is True
 
     def _tool(self, view: CallView) -> ToolDefinition | None:
-        agent = self._catalog.agents.get(view.agent)
+        if parse_call_id(view.call.id) != (view.run_id, view.call.turn, view.call.n):  # of a run below, another agent's
+            return self._catalog.tools.get(view.call.tool)
+        agent = self._catalog.of_run(view.agent)
         return None if agent is None else agent.tool(view.call.tool)

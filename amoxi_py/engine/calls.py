@@ -1,11 +1,10 @@
-"""One call of a tool, from its arguments to its one recorded result: tries, timeouts, interruptions, reconciling."""
+"""One call of a tool, from its arguments to its one recorded result: tries, timeouts, waits, interruptions."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from msgspec import Struct
@@ -15,34 +14,41 @@ from amoxi_py.declare.context import CallContext
 from amoxi_py.declare.definitions import Done, Instances, NotDone, ToolDefinition, Unknown
 from amoxi_py.domain.encoding import clean_text, decode_json, encode_json
 from amoxi_py.domain.event import EventType, NewEvent
-from amoxi_py.domain.retry import RetryPolicy, retry_delay
-from amoxi_py.domain.settle import HALF_DONE_TEXT, UNKNOWN_TEXT
+from amoxi_py.domain.run import RunRows
+from amoxi_py.domain.settle import UNKNOWN_TEXT
 from amoxi_py.domain.tool_call import CallStatus, Effect, StepRecord, ToolCall
+from amoxi_py.domain.wait import Wait
+from amoxi_py.engine.asides import settled_within
+from amoxi_py.engine.attempts import Outcome, Raised, Returned, TimedOut, guarded
 from amoxi_py.engine.context import AgentContext, CallToolContext, Interrupted, SyncCallContext
-from amoxi_py.engine.exits import cancelled_from_outside
 from amoxi_py.engine.files import CallFiles, Files, FilesOfCall, FilesToRead
 from amoxi_py.engine.journal import Journal
 from amoxi_py.engine.lease import LeaseKeeper
+from amoxi_py.engine.outcomes import failure_text, pause_before_retry, result_of, tell
 from amoxi_py.engine.progress import ProgressLines
-from amoxi_py.engine.steps import Steps, error_text
-from amoxi_py.errors import ArgumentsInvalid, LeaseLost, StepError, ToolError, ValueNotStorable
-from amoxi_py.ports.store import CallResult, NewStep
+from amoxi_py.engine.results import call_result, completed_event, gone
+from amoxi_py.engine.steps import Steps
+from amoxi_py.engine.tracing import RunSpans
+from amoxi_py.engine.waits import IN_PLACE, Waits
+from amoxi_py.errors import ArgumentsInvalid, LeaseLost
+from amoxi_py.ports.changes import NewStep, NewWait
 from amoxi_py.ports.transactions import Work
 
 log = logging.getLogger("amoxi_py.tools")
 
+RecordLast = Callable[[ToolCall, tuple[NewEvent, ...]], Awaitable[None]]
 Key = tuple[int, int]
 """The turn of a call and its place in it."""
 
-_RETRY = RetryPolicy(first=0.2, longest=5.0)
-_SOON = 1.0
 _LOOKING = 60.0
-DECLINED_TEXT = "The person declined this action."
-EXPIRED_TEXT = "Nobody decided in time, so this action was not done."
 
 
 class CallHost(Struct, frozen=True, kw_only=True):
-    """What the calls of one run share; `saved` is told the ids of files that they save."""
+    """What the calls of one run share; `saved` is told the ids of files that they save.
+
+    `now` is the store's time, `load` reads the rows of the run anew. `record_last` records, in a run of one call, its
+    result with the end of the run.
+    """
 
     run: AgentContext
     instances: Instances
@@ -52,41 +58,22 @@ class CallHost(Struct, frozen=True, kw_only=True):
     lingering: set[asyncio.Future[Any]]
     files: Files
     saved: Callable[[str], None]
+    now: Callable[[], float]
+    load: Callable[[], Awaitable[RunRows]]
+    spans: RunSpans
+    record_last: RecordLast | None = None
 
 
-class _Returned(Struct, frozen=True):
-    value: Any
-
-
-class _Raised(Struct, frozen=True):
-    error: BaseException
-
-
-class _TimedOut(Struct, frozen=True):
-    seconds: float
-    context: CallToolContext
-    task: asyncio.Task[Any]
-
-    async def ends(self) -> bool:
-        """Return whether the code of the try ends soon, now that it was told to stop."""
-        try:
-            async with asyncio.timeout(_SOON):
-                await asyncio.wait((self.task,))
-                while self.context.stopped:
-                    await asyncio.wait(tuple(self.context.stopped))
-        except TimeoutError:
-            return False
-        return True
-
-
-_Outcome = _Returned | _Raised | _TimedOut
+class _Waiting(Struct, frozen=True):
+    wait: Wait
 
 
 class CallExecution:
-    """Executes one started call; `interrupted` when an earlier worker had started it.
+    """Executes one started call; `interrupted` when its code ran before: under another worker, or until it had to wait.
 
-    `values` are the tool's arguments when they were read already. `follow` names the call that starts in its place, in
-    the commit that records its result.
+    `records` and `waits` are what it recorded, also when it comes to no result because it waits. `values` are the
+    tool's arguments when they were read already. `follow` names the call that starts in its place, in the commit that
+    records its result.
     """
 
     def __init__(
@@ -94,7 +81,8 @@ class CallExecution:
         host: CallHost,
         call: ToolCall,
         tool: ToolDefinition | None,
-        records: tuple[StepRecord, ...],
+        records: Iterable[StepRecord],
+        waits: Iterable[Wait],
         values: dict[str, Any] | None,
         *,
         interrupted: bool,
@@ -106,21 +94,41 @@ class CallExecution:
         self._call = call
         self._tool = tool
         self._records = {record.name: record for record in records}
+        self._waits = {wait.k: wait for wait in waits}
         self._values = values
         self._interrupted = interrupted
         self._context: CallToolContext | None = None
         self._progress = ProgressLines(host.journal, call)
+        self._timed_out: set[int] = set()
 
     @property
     def repeats_at_no_cost(self) -> bool:
         """Whether the call can be cut off now and run again elsewhere; a thread cannot be cut off."""
         return self._tool is None or (self._repeatable(self._tool) and not self._tool.sync)
 
+    @property
+    def records(self) -> tuple[StepRecord, ...]:
+        """The outcomes of its steps so far."""
+        return tuple(self._records.values())
+
+    @property
+    def waits(self) -> tuple[Wait, ...]:
+        """What it has waited for so far."""
+        return tuple(self._waits.values())
+
     async def run(self) -> ToolCall:
-        """Execute the call, record its result, and return the settled call."""
+        """Execute the call, record its result, and return the settled call; the started one when it has to wait."""
         try:
-            status, value = await self._settle()
-            return await self._record(status, value)
+            with self._host.spans.tool(self._call) as span:
+                found = await self._settle()
+                if isinstance(found, _Waiting):
+                    if span is not None:
+                        span.waits(found.wait.kind)
+                    return replace(self._call, wait=found.wait)
+                settled = await self._record(*found)
+                if span is not None:
+                    span.settled(settled)
+                return settled
         finally:
             self._context = None  # it knows this object: together they would wait for the garbage collector
 
@@ -129,10 +137,10 @@ class CallExecution:
         if self._context is not None:
             self._context.close()
 
-    async def _settle(self) -> tuple[CallStatus, Any]:
+    async def _settle(self) -> tuple[CallStatus, Any] | _Waiting:
         tool = self._tool
         if tool is None:
-            return _gone(self._call, interrupted=self._interrupted)
+            return gone(self._call, interrupted=self._interrupted)
         try:
             arguments = self._values
             if arguments is None:
@@ -147,6 +155,7 @@ class CallExecution:
             if found is not None:
                 return found
             await self._start_again(failed=False)
+            await self._look_at_waits()
         return await self._try(tool, arguments)
 
     def _told_to_stop(self) -> bool:
@@ -157,46 +166,31 @@ class CallExecution:
     def _repeatable(self, tool: ToolDefinition) -> bool:
         return self._call.effect.repeatable and tool.effect.repeatable
 
-    async def _try(self, tool: ToolDefinition, arguments: dict[str, Any]) -> tuple[CallStatus, Any]:
+    async def _try(self, tool: ToolDefinition, arguments: dict[str, Any]) -> tuple[CallStatus, Any] | _Waiting:
         while True:
             outcome = await self._attempt(tool, arguments)
-            if isinstance(outcome, _Raised) and isinstance(outcome.error, Interrupted) and self._told_to_stop():
+            if isinstance(outcome, _Waiting):
+                return outcome
+            if isinstance(outcome, Raised) and isinstance(outcome.error, Interrupted) and self._told_to_stop():
                 raise LeaseLost(self._host.run.run_id)
-            if isinstance(outcome, _Returned):
-                return self._encode(tool, outcome.value)
-            self._tell(outcome)
-            if isinstance(outcome, _TimedOut) and not self._repeatable(tool):
+            if isinstance(outcome, Returned):
+                return result_of(tool, outcome.value)
+            tell(outcome, self._place())
+            if isinstance(outcome, TimedOut) and not self._repeatable(tool):
                 found = await self._look(tool, arguments, repeat=False, over=outcome.ends)
                 if found is not None:
                     return found
                 await self._start_again(failed=False)
                 continue
-            pause = self._pause_before_retry(tool, outcome)
+            pause = pause_before_retry(tool, outcome, self._call.failures)
             if pause is None:
-                return CallStatus.FAILED, _failure_text(tool, outcome)
+                return CallStatus.FAILED, failure_text(tool, outcome)
             await asyncio.sleep(pause)
             await self._start_again(failed=True)
-
-    def _tell(self, outcome: _Raised | _TimedOut) -> None:
-        """Log a try that came to nothing. What a `ToolError` says is for the model, and may hold anything."""
-        if isinstance(outcome, _TimedOut):
-            log.error("%s took longer than %g s", self._place(), outcome.seconds)
-            return
-        kind = type(outcome.error).__qualname__
-        if _text_for_model(outcome.error) is not None:
-            log.info("%s raised %s", self._place(), kind)
-        else:
-            log.error("%s raised %s", self._place(), kind, exc_info=outcome.error)
 
     def _place(self) -> str:
         call, run = self._call, self._host.run
         return f"run {run.run_id}, call {call.id}, tool {call.tool!r}, attempt {run.attempt}, try {max(call.tries, 1)}"
-
-    def _pause_before_retry(self, tool: ToolDefinition, outcome: _Outcome) -> float | None:
-        if isinstance(outcome, _Raised) and _text_for_model(outcome.error) is not None:
-            return None
-        policy = replace(_RETRY, tries=tool.retries + 1)
-        return retry_delay(policy, self._call.failures + 1, chance=random.random())  # noqa: S311 - spreads tries
 
     async def _look(
         self,
@@ -218,23 +212,30 @@ class CallExecution:
         ended = over is None or await over()
         where = "reconcile"
         files = FilesToRead(files=self._host.files, principal=self._host.run.principal, where=where)
-        context = self._new_context(tool, Steps.refusing(where), files)
+        context = self._new_context(tool, Steps.refusing(where), Waits.elsewhere(where), files)
         start = lambda: reconcile(self._host.instances, context[1], arguments)  # noqa: E731 - a def says no more
-        outcome = await self._guard(context, start, tool.timeout or _LOOKING)
-        found = outcome.value if isinstance(outcome, _Returned) else None
+        outcome = await guarded(context[0], start, tool.timeout or _LOOKING, self._host.lingering)
+        found = outcome.value if isinstance(outcome, Returned) else None
         if isinstance(found, NotDone):
             return None if ended else (CallStatus.UNKNOWN, f"{UNKNOWN_TEXT} It may still be going on.")
         if isinstance(found, Done):
-            return self._encode(tool, found.value)
-        if isinstance(outcome, _Raised):
+            return result_of(tool, found.value)
+        if isinstance(outcome, Raised):
             log.warning("%s: reconcile failed with %s", self._place(), type(outcome.error).__qualname__)
         reason = f" {clean_text(found.reason)}" if isinstance(found, Unknown) and found.reason else ""
         return CallStatus.UNKNOWN, UNKNOWN_TEXT + reason
 
-    async def _attempt(self, tool: ToolDefinition, arguments: dict[str, Any]) -> _Outcome:
+    async def _attempt(self, tool: ToolDefinition, arguments: dict[str, Any]) -> Outcome | _Waiting:
         await self._prove()
-        context = self._new_context(tool, self._steps(), self._files())
-        return await self._guard(context, lambda: tool.call(self._host.instances, context[1], arguments), tool.timeout)
+        context = self._new_context(tool, self._steps(), self._waits_of(tool), self._files())
+        start = lambda: tool.call(self._host.instances, context[1], arguments)  # noqa: E731 - a def says no more
+        outcome = await guarded(context[0], start, tool.timeout, self._host.lingering)
+        wait = context[0].waits_for
+        if wait is None:
+            return outcome
+        if isinstance(outcome, Raised) and isinstance(outcome.error, Exception):
+            log.warning("%s raised while it ended in order to wait", self._place(), exc_info=outcome.error)
+        return _Waiting(wait)
 
     async def _prove(self) -> None:
         await self._host.keeper.prove(self._host.run.run_id)
@@ -243,8 +244,33 @@ class CallExecution:
 
     def _steps(self) -> Steps:
         return Steps(
-            records=self._records.values(), record=self._record_step, commit=self._commit_step, prove=self._prove
+            records=self._records.values(),
+            record=self._record_step,
+            commit=self._commit_step,
+            prove=self._prove,
+            redaction=self._host.journal.redaction,
         )
+
+    def _waits_of(self, tool: ToolDefinition) -> Waits:
+        if not self._repeatable(tool):
+            return Waits.of_unsafe_tool()
+        in_place = IN_PLACE if tool.timeout is None else 0.0  # the time of a wait is not the tool's own
+        return Waits(
+            records=self._waits,
+            record=self._record_wait,
+            timed_out=self._record_timeout,
+            now=self._host.now,
+            in_place=in_place,
+        )
+
+    async def _look_at_waits(self) -> None:
+        """Find out whether something came in the last moment: since the call started again nothing can any more."""
+        if any(wait.value is None and wait.kind != "sleep" for wait in self._waits.values()):
+            await self._load_waits()
+
+    async def _load_waits(self) -> None:
+        rows = await self._host.load()
+        self._waits.update((wait.k, wait) for wait in rows.waits.get(self.key, ()))
 
     def _files(self) -> FilesOfCall:
         return FilesOfCall(
@@ -257,49 +283,20 @@ class CallExecution:
             saved=self._host.saved,
         )
 
-    def _new_context(self, tool: ToolDefinition, steps: Steps, files: CallFiles) -> tuple[CallToolContext, CallContext]:
+    def _new_context(
+        self, tool: ToolDefinition, steps: Steps, waits: Waits, files: CallFiles
+    ) -> tuple[CallToolContext, CallContext]:
         context = CallToolContext(
             run=self._host.run,
             call_id=self._call.id,
             attempt=max(self._call.tries, 1),
             steps=steps,
-            progress=self._progress.add,
+            waits=waits,
+            progress=lambda text: None if waits.repeating else self._progress.add(text),
             files=files,
         )
         self._context = context
         return context, SyncCallContext(context) if tool.sync else context
-
-    async def _guard(
-        self,
-        context: tuple[CallToolContext, CallContext],
-        start: Callable[[], Awaitable[Any]],
-        timeout: float | None,
-    ) -> _Outcome:
-        """Run a tool's code, and keep whatever it does from the loop and from us.
-
-        Only a timeout needs a task of its own: when the run is interrupted, the whole call is left behind.
-        """
-        if timeout is None:
-            outcome = await _outcome_of(start)
-            context[0].closed = True
-            return outcome
-        task = asyncio.get_running_loop().create_task(_outcome_of(start))
-        try:
-            done, _ = await asyncio.wait((task,), timeout=timeout)
-        except asyncio.CancelledError:
-            self._abandon(context[0], task)
-            raise
-        if done:
-            context[0].closed = True
-            return _Raised(asyncio.CancelledError()) if task.cancelled() else task.result()
-        self._abandon(context[0], task)
-        return _TimedOut(timeout, context[0], task)
-
-    def _abandon(self, context: CallToolContext, task: asyncio.Task[_Outcome]) -> None:
-        context.close()
-        task.cancel()
-        self._host.lingering.add(task)
-        task.add_done_callback(self._host.lingering.discard)
 
     async def _start_again(self, *, failed: bool) -> None:
         key = (self._call.turn, self._call.n)
@@ -317,61 +314,55 @@ class CallExecution:
         step = NewStep(turn=self._call.turn, n=self._call.n, record=record)
         await journal.write(journal.change(steps=(step,)))
 
+    async def _record_wait(self, wait: Wait) -> Wait:
+        turn, n = self.key
+        journal = self._host.journal
+        self._waits[wait.k] = wait = journal.redaction.wait(wait)
+        events = self._progress.rest()
+        if wait.kind == "question":
+            asking = replace(self._call, wait=wait)
+            events += (NewEvent(type=EventType.QUESTION_ASKED, turn=turn, n=n, subject=asking),)
+        await journal.write(journal.change(waits=(NewWait(turn=turn, n=n, wait=wait),), events=events))
+        if wait.kind == "signal":  # it may have come before
+            await self._load_waits()
+        return self._waits[wait.k]
+
+    async def _record_timeout(self, wait: Wait) -> Wait:
+        """Tell that a question is not asked any more; what came in the last moment counts."""
+        if wait.k in self._timed_out:
+            return wait
+        self._timed_out.add(wait.k)
+        await self._load_waits()
+        wait = self._waits[wait.k]
+        if wait.value is None and wait.kind == "question":
+            (turn, n), journal = self.key, self._host.journal
+            data = encode_json({"k": wait.k})
+            over = NewEvent(type=EventType.QUESTION_CLOSED, turn=turn, n=n, data=data, subject=self._call)
+            await journal.write(journal.change(events=(over,)))
+        return wait
+
     async def _commit_step(self, name: str, work: Work, threaded: bool) -> StepRecord:
         turn, n = self.key
         record = await self._host.journal.commit_step(turn, n, name, work, threaded=threaded)
         self._records[name] = record
         return record
 
-    def _encode(self, tool: ToolDefinition, value: Any) -> tuple[CallStatus, Any]:
-        try:
-            return CallStatus.DONE, tool.encode_result(value)
-        except ValueNotStorable as error:
-            log.error("the result of %s cannot be stored: %s", tool.where, error)
-            done = "" if tool.effect.repeatable else " The action itself was done; do not repeat it."
-            return CallStatus.FAILED, f"The tool gave a result that cannot be stored: {error}.{done}"
-
     async def _record(self, status: CallStatus, value: Any) -> ToolCall:
         if status is CallStatus.UNKNOWN:
             log.error("%s: its outcome is unknown", self._place())
-        settled = settled_call(self._call, status, value, self._host.max_result)
         journal = self._host.journal
+        value = journal.redaction.value(value)
+        record_last, limit = self._host.record_last, self._host.max_result
+        direct = record_last is not None
+        settled = await settled_within(self._call, status, value, limit, journal, self._files, direct=direct)
         events = (*self._progress.rest(), completed_event(settled))
+        if record_last is not None:
+            await record_last(settled, events)
+            return settled
         following = self._follow(self.key)
         starts = () if following is None else (following,)
         await journal.write(journal.change(results=(call_result(settled),), starts=starts, events=events))
         return settled
-
-
-async def _outcome_of(start: Callable[[], Awaitable[Any]]) -> _Outcome:
-    try:
-        return _Returned(await start())
-    except BaseException as error:
-        if cancelled_from_outside(error):
-            raise
-        return _Raised(error)
-
-
-def _gone(call: ToolCall, *, interrupted: bool) -> tuple[CallStatus, Any]:
-    gone = f"The tool {call.tool!r} does not exist any more"
-    if interrupted:
-        return CallStatus.UNKNOWN, f"{UNKNOWN_TEXT} {gone}."
-    return CallStatus.FAILED, f"{gone}; nothing was done."
-
-
-def _failure_text(tool: ToolDefinition, outcome: _Outcome) -> str:
-    if isinstance(outcome, _TimedOut):
-        stopped = f"The tool took longer than {outcome.seconds:g} s and was stopped."
-        return stopped if tool.effect is Effect.READ_ONLY else f"{stopped} {HALF_DONE_TEXT}"
-    assert isinstance(outcome, _Raised)
-    return (_text_for_model(outcome.error) or "").strip() or "The tool failed."
-
-
-def _text_for_model(error: BaseException) -> str | None:
-    """Return what an error was raised to tell the model, or None."""
-    if isinstance(error, ToolError):
-        return error_text(error)
-    return error.text if isinstance(error, StepError) and error.for_model else None
 
 
 def read_arguments(tool: ToolDefinition, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -383,27 +374,3 @@ def read_arguments(tool: ToolDefinition, arguments: dict[str, Any]) -> dict[str,
     except Exception as error:
         log.exception("a validator of %s failed", tool.where)
         raise ArgumentsInvalid((("", f"a check of the tool failed ({type(error).__qualname__})"),)) from error
-
-
-def settled_call(call: ToolCall, status: CallStatus, value: Any, max_result: int) -> ToolCall:
-    """Return the call with its result, cut when it is longer than a model is given."""
-    text = encode_json(value)
-    if len(text) > max_result:
-        whole = value if isinstance(value, str) else text
-        note = f"\n[cut: this result had {len(text)} bytes; the limit is {max_result}]"
-        text = encode_json(whole[: max(max_result - 200, 0)] + note)
-        while len(text) > max_result and len(whole) > 0:  # letters of other alphabets take six bytes each
-            whole = whole[: len(whole) * max_result // (len(text) + 200)]
-            text = encode_json(whole + note)
-    return replace(call, status=status, result=text)
-
-
-def call_result(call: ToolCall) -> CallResult:
-    """Return the result of a settled call as it is stored."""
-    assert call.result is not None
-    return CallResult(turn=call.turn, n=call.n, status=call.status, result=call.result)
-
-
-def completed_event(call: ToolCall) -> NewEvent:
-    """Return the event that tells of a settled call."""
-    return NewEvent(type=EventType.TOOL_COMPLETED, turn=call.turn, n=call.n, subject=call)

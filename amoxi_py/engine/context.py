@@ -1,4 +1,4 @@
-"""The contexts that tools get: steps that are recorded once, progress, the signal to stop.
+"""The contexts that tools get: steps and waits that are recorded once, progress, the signal to stop.
 
 When its run is cancelled, its time is up, its lease is lost or the process stops, a context is closed: from then on
 nothing that the tool does through it has an effect, and its next step ends it.
@@ -18,6 +18,7 @@ from concurrent.futures import Future as ThreadFuture
 from typing import Any, TypeVar
 
 from amoxi_py.declare.context import (
+    Duration,
     FileData,
     OpenFile,
     RunContext,
@@ -28,9 +29,11 @@ from amoxi_py.declare.context import (
 )
 from amoxi_py.domain.file import File
 from amoxi_py.domain.principal import Principal
+from amoxi_py.domain.wait import Wait
 from amoxi_py.engine.files import PIECE, CallFiles, FileHost, PrincipalsFile, check_name, parts_of
 from amoxi_py.engine.steps import StepHost, Steps, belongs_to_transaction
 from amoxi_py.engine.threads import ThreadPool, all_done, as_job
+from amoxi_py.engine.waits import MustWait, Waits
 from amoxi_py.errors import InvalidRequest, LeaseLost, NotFound, ToolError
 
 T = TypeVar("T")
@@ -104,7 +107,8 @@ class StopSignal:
 class CallToolContext(ToolContext):
     """The context of one try of one call of an async tool.
 
-    `stopped` holds its code in threads that was told to stop and goes on all the same.
+    `stopped` holds its code in threads that was told to stop and goes on all the same. `waits_for` is what ended the
+    code, whatever the code made of it.
     """
 
     def __init__(
@@ -114,6 +118,7 @@ class CallToolContext(ToolContext):
         call_id: str,
         attempt: int,
         steps: Steps,
+        waits: Waits,
         progress: Callable[[str], None],
         files: CallFiles,
     ) -> None:
@@ -129,7 +134,10 @@ class CallToolContext(ToolContext):
         self.stopped: set[asyncio.Future[Any]] = set()
         self.steps_of_thread: set[ThreadFuture[Any]] = set()
         self.steps = steps
+        self.waits = waits
+        self.waits_for: Wait | None = None
         self.files = files
+        self._steps_under_way = 0
         self._saved: set[str] = set()
         self._progress = progress
 
@@ -160,8 +168,42 @@ class CallToolContext(ToolContext):
 
     async def _take(self, step: Callable[[], Awaitable[Any]]) -> Any:
         self.raise_if_closed()
+        if self.waits.under_way:
+            raise ValueError("a step is taken while the tool waits; wait first, and take the step then")
+        self._steps_under_way += 1
         try:
             outcome = await step()
+        except LeaseLost:
+            self.close()
+            raise Interrupted from None
+        finally:
+            self._steps_under_way -= 1
+        self.raise_if_closed()
+        return outcome
+
+    async def ask(self, question: str, schema: Any = None, *, timeout: Duration | None = None) -> Any:
+        return await self._wait("ask", lambda: self.waits.ask(question, schema, timeout))
+
+    async def sleep(self, duration: Duration) -> None:
+        await self._wait("sleep", lambda: self.waits.sleep(duration))
+
+    async def wait_for(self, name: str, *, timeout: Duration | None = None) -> Any:
+        return await self._wait("wait_for", lambda: self.waits.wait_for(name, timeout))
+
+    async def _wait(self, what: str, wait: Callable[[], Awaitable[Any]]) -> Any:
+        """Return what a wait came to, or end the code here: it runs again when the wait is over."""
+        self.raise_if_closed()
+        if self._steps_under_way:
+            raise ValueError(
+                f"ctx.{what} cannot be used in a step, or while one is under way; use it in the tool itself"
+            )
+        try:
+            outcome = await wait()
+        except MustWait as error:
+            if not self.closed:
+                self.waits_for = error.wait
+            self.close()
+            raise Interrupted from None
         except LeaseLost:
             self.close()
             raise Interrupted from None
@@ -260,6 +302,15 @@ class SyncCallContext(SyncToolContext):
 
         host = _ToolThread(self._inner)
         return self._serve(host, self._inner.run_in_transaction(name, fn, bound, host))
+
+    def ask(self, question: str, schema: Any = None, *, timeout: Duration | None = None) -> Any:
+        return self._serve(_ToolThread(self._inner), self._inner.ask(question, schema, timeout=timeout))
+
+    def sleep(self, duration: Duration) -> None:
+        self._serve(_ToolThread(self._inner), self._inner.sleep(duration))
+
+    def wait_for(self, name: str, *, timeout: Duration | None = None) -> Any:
+        return self._serve(_ToolThread(self._inner), self._inner.wait_for(name, timeout=timeout))
 
     def save_file(self, name: str, data: SyncFileData, *, media_type: str | None = None) -> File:
         self._inner.raise_if_closed()

@@ -7,8 +7,21 @@ import asyncio
 from amoxi_py.domain.encoding import clean_text, encode_json
 from amoxi_py.domain.event import EventType, NewEvent
 from amoxi_py.engine.journal import Journal
+from amoxi_py.engine.redaction import HeldText
 
 _GAP = 0.05
+
+
+class NoDeltas:
+    """Takes pieces of a reply that nobody is shown while it is written."""
+
+    stored = False
+
+    def add(self, text: str) -> None:
+        """Take a piece."""
+
+    def stop(self) -> None:
+        """Take no more pieces."""
 
 
 class Deltas:
@@ -20,6 +33,7 @@ class Deltas:
         self._message_id = message_id
         self._pieces: list[str] = []
         self._offset = 0
+        self._held = HeldText(journal.redaction) if journal.redaction.active else None
         self._timer: asyncio.Handle | None = None
         self._busy = False
         self._next = 0.0
@@ -48,6 +62,8 @@ class Deltas:
     def _flush(self) -> None:
         self._timer = None
         text = clean_text(self._take())
+        if self._held is not None:
+            text = self._held.more(text)
         if not text:
             return
         self._busy = self.stored = True

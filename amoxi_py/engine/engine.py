@@ -5,40 +5,45 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from functools import partial
 from typing import Literal
-
-from msgspec.structs import replace
 
 from amoxi_py.declare.definitions import AgentDefinition, Catalog, Instances
 from amoxi_py.declare.handler_definition import HandlerDefinition
 from amoxi_py.domain.approval import Approval
-from amoxi_py.domain.encoding import clean_text, encode_json
+from amoxi_py.domain.direct import direct_tool
+from amoxi_py.domain.encoding import clean_text
 from amoxi_py.domain.ids import new_id, parse_call_id
-from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Run
+from amoxi_py.engine.answers import Answers
 from amoxi_py.engine.approvers import Approvers
-from amoxi_py.engine.execution import Models, Parts
+from amoxi_py.engine.asides import with_read_result
+from amoxi_py.engine.direct import with_direct
+from amoxi_py.engine.direct_execution import DirectExecution
 from amoxi_py.engine.exits import contain_exits
 from amoxi_py.engine.files import Files
 from amoxi_py.engine.handlers import EventHandlers
 from amoxi_py.engine.hub import Hub
+from amoxi_py.engine.model_places import ModelPlaces
+from amoxi_py.engine.parts import ModelFacts, Models, Parts
+from amoxi_py.engine.redacting_store import redacting
+from amoxi_py.engine.redaction import Redaction
+from amoxi_py.engine.requests import check_storable, digest_of
 from amoxi_py.engine.settings import EngineSettings
 from amoxi_py.engine.streams import EventStream
-from amoxi_py.engine.threads import ThreadPool
+from amoxi_py.engine.task_door import TaskDoor
+from amoxi_py.engine.tool_door import view_of
 from amoxi_py.engine.worker import Worker
 from amoxi_py.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
 from amoxi_py.ports.clock import Clock
-from amoxi_py.ports.store import OnBusy, Store, Submission, Submitted, Verdict
+from amoxi_py.ports.inputs import Verdict
+from amoxi_py.ports.store import OnBusy, Store, Submission, Submitted
 from amoxi_py.ports.views import CallView, Conversation, ConversationPage, LogPosition, Page
 
 log = logging.getLogger("amoxi_py.engine")
 
-_LONGEST_PAUSE = 5.0
 
-
-class Engine:
+class Engine(TaskDoor):
     """Submits, follows, cancels and decides; and executes runs when its settings say so."""
 
     def __init__(
@@ -51,21 +56,28 @@ class Engine:
         settings: EngineSettings | None = None,
         clock: Clock | None = None,
         handlers: Sequence[HandlerDefinition] = (),
+        facts: ModelFacts | None = None,
     ) -> None:
-        self.catalog = catalog
-        self.settings = settings or EngineSettings()
-        self.files = Files(store=store, max_size=self.settings.max_file)
-        self._store = store
+        settings = settings or EngineSettings()
+        redaction = Redaction(catalog.hooks, instances)
+        clock = clock or store.clock
+        store = redacting(store, redaction)
+        super().__init__(
+            store=store,
+            catalog=with_direct(with_read_result(catalog, settings.max_result)),
+            instances=instances,
+            settings=settings,
+            clock=clock,
+            redaction=redaction,
+            files=Files(store=store, max_size=settings.max_file),
+        )
+        self.answers = Answers(store)
         self._hub = Hub()
-        self._clock = clock or store.clock
-        self._instances = instances
-        self._models = models
-        self._worker: Worker | None = None
+        self._models, self._facts = models, facts or ModelFacts()
         self._declared_handlers = tuple(handlers) if self.settings.executes == "all" else ()
         self._handlers: EventHandlers | None = None
-        self._findings: set[asyncio.Task[None]] = set()
         self._open = False
-        self._approvers = Approvers(catalog, instances)
+        self._approvers = Approvers(self.catalog, instances)
 
     async def start(self) -> None:
         """Open the store (it migrates when needed), and begin to execute runs.
@@ -78,6 +90,7 @@ class Engine:
         self._open = True
         if self._declared_handlers:  # before anything can happen here that they are for
             await self._store.claim_handlers([handler.name for handler in self._declared_handlers], None)
+        contain_exits(asyncio.get_running_loop())
         if not self.settings.worker:
             return
         at_once = self.settings.models_at_once
@@ -88,12 +101,13 @@ class Engine:
             catalog=self.catalog,
             instances=self._instances,
             models=self._models,
+            facts=self._facts,
             settings=self.settings,
             clock=self._clock,
-            threads=ThreadPool(self.settings.tool_threads),
-            model_places=asyncio.Semaphore(at_once) if at_once else None,
+            threads=self._threads,
+            model_places=ModelPlaces(at_once) if at_once else None,
+            redaction=self.redaction,
         )
-        contain_exits(asyncio.get_running_loop())
         self._worker = worker = Worker(parts)
         await worker.start()
         if self._declared_handlers:
@@ -103,21 +117,23 @@ class Engine:
     async def stop_working(self, grace: float, *, hurry: bool = False) -> None:
         """Claim nothing more, let runs end within `grace` seconds, and hand over the rest; serving goes on.
 
-        In a hurry only what cannot be cut off without a cost gets the grace.
+        In a hurry only what cannot be cut off without a cost gets the grace. Code of calls that were made at once and
+        given up gets it too, and is cut off then: what it uses is closed after this.
         """
         worker, self._worker = self._worker, None
         handlers, self._handlers = self._handlers, None
         leaving = None if handlers is None else asyncio.get_running_loop().create_task(handlers.stop(grace))
+        deadline = asyncio.get_running_loop().time() + grace
         if worker is not None:
             await worker.stop(grace, hurry=hurry, meanwhile=leaving)
+        await self._end_what_lingers(deadline, told=worker is not None)
 
     async def stop(self, grace: float = 0.0) -> None:
         """Stop working, then close the store."""
         await self.stop_working(grace)
         if self._open:
             self._open = False
-            for finding in self._findings:
-                finding.cancel()
+            self._landing.close()
             await self._store.close()
 
     async def ready(self) -> None:
@@ -125,6 +141,10 @@ class Engine:
         if not self._open:
             raise StoreUnavailable("the server is starting or stopping")
         await self._store.busy_runs()
+
+    def now(self) -> float:
+        """Return the time of the store's clock, which is the same for all processes."""
+        return self._clock.now()
 
     def agents(self, principal: Principal) -> tuple[AgentDefinition, ...]:
         """Return the agents that this principal may use from outside, in the order of their names."""
@@ -142,6 +162,8 @@ class Engine:
         files: tuple[str, ...] = (),
         digest: str = "",
         on_busy: OnBusy | None = None,
+        begins: bool = False,
+        key_scope: str | None = None,
     ) -> Submitted:
         """Save a message and its run, and return at once.
 
@@ -152,8 +174,10 @@ class Engine:
             conversation_id: An earlier conversation of the same principal with the same agent.
             idempotency_key: The same key with the same request gives the same run, for 24 hours.
             files: Ids of files of the same principal.
-            digest: Of the request's content; made from the arguments when it is left out.
+            digest: A hash of the request's content; made from the arguments when it is left out.
             on_busy: What the message does to a busy conversation, instead of what the agent or the settings say.
+            begins: Whether the conversation begins with this message, under the id that is given, if it is not there.
+            key_scope: What the key is unique in, in place of the agent.
 
         Raises:
             NotFound: no such agent, or no such conversation or file of this principal.
@@ -163,87 +187,55 @@ class Engine:
         definition = self._agent(agent, principal)
         files = tuple(dict.fromkeys(files))
         self._check_text(text, files)
-        _check_storable("conversation_id", conversation_id)
-        _check_storable("idempotency_key", idempotency_key)
+        check_storable("conversation_id", conversation_id)
+        check_storable("idempotency_key", idempotency_key)
         for file in files:
-            _check_storable("files", file if isinstance(file, str) else None)
+            check_storable("files", file if isinstance(file, str) else None)
         submission = Submission(
             run_id=new_id("run"),
             message_id=new_id("msg"),
             conversation_id=conversation_id or new_id("conv"),
             new_conversation=conversation_id is None,
+            begins=begins and conversation_id is not None,
             agent=agent,
             principal=principal,
             text=clean_text(text),
             files=files,
             idempotency_key=idempotency_key,
-            digest=digest or encode_json([agent, text, conversation_id, list(files)]),
+            key_scope=key_scope,
+            digest=digest or digest_of(agent, text, conversation_id, list(files)),
             on_busy=on_busy or self._on_busy(definition),
         )
-        worker = self._worker
-        if worker is not None:
-            worker.take_up(submission.conversation_id, submission.run_id)
-        place = worker.reserve() if worker is not None else None
-        if worker is None or place is None:
-            submitted = await self._store.submit(submission)
-            if worker is not None:
-                _take_on(worker, submitted)
-            return submitted
-        submission = replace(submission, claim_by=place)
-        try:
-            stored = self._store.submit(submission)
-        except StoreUnavailable:
-            worker.unreserve()
-            raise
-        # Not after the await: a caller that gives up must not leave a run that is claimed here and nobody executes.
-        stored.add_done_callback(partial(self._begin, submission, worker))
-        return await asyncio.shield(stored)
-
-    def _begin(self, submission: Submission, worker: Worker, stored: asyncio.Future[Submitted]) -> None:
-        worker.unreserve()
-        if stored.cancelled():
-            return
-        failure = stored.exception()
-        if isinstance(failure, StoreUnavailable):
-            finding = asyncio.get_running_loop().create_task(self._find_out(submission, worker))
-            self._findings.add(finding)
-            finding.add_done_callback(self._findings.discard)
-        elif failure is None:
-            _take_on(worker, stored.result(), () if submission.new_conversation else None)
-
-    async def _find_out(self, submission: Submission, worker: Worker) -> None:
-        """Find out whether a submission landed although its answer was an error, and execute it if it did."""
-        pause = self.settings.poll
-        while self._open:
-            await asyncio.sleep(pause)
-            try:
-                await self._store.get_run(submission.run_id, submission.principal)
-                found = await self._store.submit(submission)  # it is there, so this finds it
-            except NotFound:
-                return
-            except StoreUnavailable:
-                pause = min(pause * 2, _LONGEST_PAUSE)
-                continue
-            _take_on(worker, found)
-            return
+        return await self._land(submission)
 
     async def retry(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
-        """Submit the message of a run that has ended once more, and return the new run; the old one stays as it is.
+        """Submit the message, or the call, of a run that has ended once more, and return the new run.
+
+        The old one stays as it is.
 
         The new run is in the same conversation, and all its calls have new ids, so what the old one did is not known
         to be done. In a busy conversation it waits behind, where the agent does not refuse.
 
         Raises:
-            NotFound: no such run of this principal (and agent, when given), or its agent exists no more.
-            Conflict: the run has not ended (`run_not_ended`), or the conversation is busy and the agent refuses.
+            NotFound: no such run of this principal (and agent, when given), or its agent or tool exists no more.
+            ArgumentsInvalid: the tool does not take these arguments any more.
+            Conflict: the run has not ended (`run_not_ended`), another agent asked for it (`run_of_another`), or the
+                conversation is busy and the agent refuses.
         """
         run = await self._store.get_run(run_id, principal, agent)
+        if run.root_id is not None:
+            raise Conflict(
+                f"the run {run_id!r} is a part of the run {run.root_id!r}, whose agent asked for it; retry that one",
+                code="run_of_another",
+            )
         if not run.status.final:
             raise Conflict(
                 f"the run {run_id!r} is {run.status.value}; wait until it has ended, or cancel it, to retry it",
                 code="run_not_ended",
             )
         message, *_ = await self._store.run_messages(run_id, principal)
+        if direct_tool(run.agent) is not None:
+            return (await self._retry_call(run, message.text, principal)).run
         on_busy = self._on_busy(self._agent(run.agent, principal))
         submitted = await self.submit(
             run.agent,
@@ -286,6 +278,18 @@ class Engine:
             finally:
                 self._hub.forget_end(run_id, conversation, ended)
 
+    async def wait_call(self, run_id: str, principal: Principal, *, timeout: float) -> tuple[Run, CallView]:
+        """Return a run of a tool with its call when it has ended, or as both are after `timeout` seconds.
+
+        Raises:
+            NotFound: no run of this principal, or one of an agent.
+        """
+        here = None if self._worker is None else self._worker.find(run_id, principal, None)
+        run = await self.wait(run_id, principal, timeout=timeout)
+        if isinstance(here, DirectExecution) and here.ended is run and here.call is not None:
+            return run, view_of(run, here.call)
+        return run, await self.call_of(run_id, principal)
+
     async def get_run(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
         """Return the principal's run; raise `NotFound`."""
         return await self._store.get_run(run_id, principal, agent, readable=self.readable(principal))
@@ -320,7 +324,7 @@ class Engine:
             decision: What.
             reason: Told to the model.
             arguments: To run with instead of the model's; only with an approval.
-            run_id: The run that the call must belong to, when the caller named one.
+            run_id: The run that the call must belong to, itself or by a run below it, when the caller named one.
             agent: The agent that the run must belong to, when the caller named one.
             owner: Whose run it is, when the operator decides; then no rule about the approver counts.
 
@@ -331,18 +335,18 @@ class Engine:
             InvalidRequest: the edited arguments do not fit the tool, or come with a decline.
         """
         place = parse_call_id(call_id)
-        if place is None or (run_id is not None and place[0] != run_id):
+        if place is None:
             raise NotFound("approval", call_id)
         try:
             view = await self._store.get_call(call_id, owner or principal)
         except NotFound:  # in the same words as for a call that needs no approval
             raise NotFound("approval", call_id) from None
-        if (agent is not None and view.agent != agent) or view.call.approval is None:
+        if view.call.approval is None or agent not in (None, view.agent) or run_id not in (None, place[0], view.run_id):
             raise NotFound("approval", call_id)
         allowed = owner is None and await self._approvers.allow(view, principal)
         verdict = Verdict(
             call_id=call_id,
-            run_id=place[0],
+            run_id=view.run_id,
             principal=principal,
             decision=decision,
             reason=clean_text(reason) if reason else None,
@@ -354,6 +358,17 @@ class Engine:
         decided, by = approval.decision, approval.by
         log.info("run %s, call %s, tool %r: %s by %s", view.run_id, view.call.id, view.call.tool, decided, by)
         return approval, view
+
+    async def may_decide(self, call_id: str, principal: Principal) -> bool:
+        """Whether a call waits for a decision that this principal may take."""
+        try:
+            view = await self._store.get_call(call_id, principal)
+        except NotFound:
+            return False
+        approval = view.call.approval
+        if approval is None or approval.decision is not None or approval.expired(self._clock.now()):
+            return False
+        return bool(await self._approvers.of((view,), principal))
 
     async def list_approvals(
         self, principal: Principal, *, limit: int = 50, cursor: str | None = None
@@ -433,16 +448,3 @@ class Engine:
         if len(text) > self.settings.max_message:
             message = f"the message has {len(text)} characters; the limit is {self.settings.max_message}"
             raise InvalidRequest(message, code="message_too_long")
-
-
-def _take_on(worker: Worker, submitted: Submitted, history: tuple[Message, ...] | None = None) -> None:
-    """Execute the run if it was claimed here; else it may be an earlier one, found by its key."""
-    if submitted.rows is not None:
-        worker.begin(submitted.rows, history)
-    else:
-        worker.take_up(submitted.run.conversation_id, submitted.run.id)
-
-
-def _check_storable(name: str, value: str | None) -> None:
-    if value is not None and clean_text(value) != value:
-        raise InvalidRequest(f"{name} {value!r} holds characters that cannot be stored", code="text_not_storable")

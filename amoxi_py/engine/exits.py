@@ -7,7 +7,8 @@ watched where it is called; the tasks that it makes are nobody's, so a task of a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from typing import Any
 
@@ -25,6 +26,16 @@ class ExitAsked(BaseException):
 def belongs_to_run() -> None:
     """Say that the current task, and every task that comes of it, belongs to a run."""
     _in_run.set(True)
+
+
+@contextmanager
+def within_run() -> Iterator[None]:
+    """Let every task that comes of what is done in it belong to a run, though the current one does not."""
+    before = _in_run.set(True)
+    try:
+        yield
+    finally:
+        _in_run.reset(before)
 
 
 def contain_exits(loop: asyncio.AbstractEventLoop) -> None:

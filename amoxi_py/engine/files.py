@@ -209,6 +209,11 @@ class PrincipalsFile(OpenFile):
             wanted -= len(piece)
         return b"".join(pieces)
 
+    def seek(self, place: int) -> None:
+        if place < 0:
+            raise ValueError(f"the place {place!r} is before the beginning of the file; places count from 0")
+        self._place = place
+
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while self._place < self.size:
             yield await self._next(PIECE)

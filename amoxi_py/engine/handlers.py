@@ -23,9 +23,9 @@ from amoxi_py.domain.event import EventType
 from amoxi_py.domain.retry import retry_delay
 from amoxi_py.domain.run_event import run_event
 from amoxi_py.engine.context import AgentContext
-from amoxi_py.engine.execution import Parts
 from amoxi_py.engine.exits import ExitAsked, belongs_to_run
 from amoxi_py.engine.lease import LeaseKeeper
+from amoxi_py.engine.parts import Parts
 from amoxi_py.errors import LeaseLost, StoreUnavailable
 from amoxi_py.ports.deliveries import Arrival, Behind, Delivery, HandlerLease
 

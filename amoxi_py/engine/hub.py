@@ -14,7 +14,9 @@ _BUFFERED_SIZE = 512 * 1024  # of text: the results of a reply's eight calls at 
 _REMEMBERED = 200
 _MOST_QUEUED = 10_000
 _STARTS = frozenset({EventType.RUN_STARTED, EventType.RUN_RESUMED})
-_HEARD_LATE = frozenset({EventType.RUN_CANCELLED, EventType.APPROVAL_DECIDED})
+_GIVEN = frozenset({EventType.APPROVAL_DECIDED, EventType.QUESTION_ANSWERED, EventType.SIGNAL_RECEIVED})
+"""What a run waits for may have come with it."""
+_HEARD_LATE = frozenset({EventType.RUN_CANCELLED, *_GIVEN})
 
 Watcher = Callable[[Event | None], None]
 """Hears the events of a run; None says that some may have been missed."""
@@ -24,13 +26,21 @@ Listener = Callable[[Collection[EventType] | None], None]
 
 
 class Follower:
-    """Events of one conversation for one reader, bounded in number and size; who is too slow goes back to the log."""
+    """Events of one conversation for one reader, bounded in number and size; who is too slow goes back to the log.
 
-    def __init__(self) -> None:
+    With `run` it is a reader of that run alone.
+    """
+
+    def __init__(self, run: int | None = None) -> None:
+        self._run = run
         self.overflowed = self.ended = False
         self._events: deque[Event] = deque()
         self._size = 0
         self._wake: asyncio.Future[None] | None = None
+
+    def sees(self, event: Event) -> bool:
+        """Whether an event is for this reader; of a child run, it is for those alone who read that run."""
+        return not event.hidden if self._run is None else event.run == self._run
 
     def push(self, event: Event) -> None:
         """Keep an event for the reader."""
@@ -112,7 +122,7 @@ class Hub:
     def publish(self, events: Sequence[Event]) -> None:
         """Hand committed events, in the order of their logs, to whom they concern."""
         if self.listeners:
-            types = {event.type for event in events}
+            types = {event.type for event in events if not event.hidden}
             for listener in self.listeners:
                 listener(types)
         due = False
@@ -122,8 +132,9 @@ class Hub:
             watcher = None
             if place is not None:
                 for follower in place.followers:
-                    follower.push(event)
-                watcher = place.watchers.get(event.run)
+                    if follower.sees(event):
+                        follower.push(event)
+                watcher = place.watchers.get(_run_of(event))
             if watcher is not None:
                 watcher(event)
             elif event.type in _HEARD_LATE:
@@ -165,9 +176,9 @@ class Hub:
 
     # -- readers
 
-    def follow(self, conversation: int) -> Follower:
-        """Begin to keep the events of a conversation."""
-        follower = Follower()
+    def follow(self, conversation: int, run: int | None = None) -> Follower:
+        """Begin to keep the events of a conversation, or of one run of it."""
+        follower = Follower(run)
         self._place(conversation).followers.append(follower)
         return follower
 
@@ -192,7 +203,7 @@ class Hub:
         """
         self._place(conversation).watchers[run] = watcher
         for event in tuple(self._unheard):
-            if event.run == run:
+            if _run_of(event) == run:
                 watcher(event)
 
     def unwatch(self, run: int, conversation: int, watcher: Watcher) -> None:
@@ -245,8 +256,8 @@ class Hub:
         elif event.type.ends_run:
             queued.discard(run)
             self._unqueue(conversation, run)
-            return conversation in self._queued
-        return event.type is EventType.APPROVAL_DECIDED
+            return event.hidden or conversation in self._queued  # the end of a child run lets the one above go on
+        return event.type in _GIVEN
 
     def _unqueue(self, conversation: int, run: int) -> None:
         queued = self._queued.get(conversation)
@@ -254,6 +265,11 @@ class Hub:
             queued.discard(run)
             if not queued:
                 del self._queued[conversation]
+
+
+def _run_of(event: Event) -> int:
+    """Return the run that an event matters to: the child run, where its root's readers are told of something in it."""
+    return event.run if event.source is None else event.source
 
 
 def _tell_end(waiters: list[asyncio.Future[None]]) -> None:

@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+from amoxi_py.domain.event import NewEvent
 from amoxi_py.domain.run import Lease
 from amoxi_py.domain.tool_call import StepRecord
+from amoxi_py.engine.redaction import NOTHING_HIDDEN, Redaction
 from amoxi_py.errors import LeaseLost, StoreUnavailable
-from amoxi_py.ports.store import Change, Store
+from amoxi_py.ports.changes import Change
+from amoxi_py.ports.store import Store
 from amoxi_py.ports.transactions import StepPlace, Work
 
 T = TypeVar("T")
+Tell = Callable[[Sequence[NewEvent]], tuple[NewEvent, ...]]
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
 
 
 class Journal:
-    """The changes of one run under one lease, numbered from 1; `pending` of them are waited for at this moment."""
+    """The changes of one run under one lease, numbered from 1; `pending` of them are waited for at this moment.
 
-    def __init__(self, store: Store, lease: Lease) -> None:
+    `tell` says whose the events of a child run are; `redaction` is what whoever makes a change hides with.
+    """
+
+    def __init__(
+        self, store: Store, lease: Lease, tell: Tell | None = None, redaction: Redaction = NOTHING_HIDDEN
+    ) -> None:
         self.lease = lease
+        self.redaction = redaction
+        self._tell = tell
         self._store = store
         self._number = 0
         self._loose: set[asyncio.Task[None]] = set()
@@ -31,6 +42,8 @@ class Journal:
     def change(self, **parts: Any) -> Change:
         """Return a change with the next number; it must be written, because later ones wait for it."""
         self._number += 1
+        if self._tell is not None and "events" in parts:
+            parts["events"] = self._tell(parts["events"])
         return Change(lease=self.lease, number=self._number, **parts)
 
     def write(self, change: Change) -> Awaitable[float | None]:

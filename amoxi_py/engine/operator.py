@@ -10,6 +10,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Literal
 
+from msgspec.structs import replace
+
 from amoxi_py.domain.approval import Approval
 from amoxi_py.domain.event import Event
 from amoxi_py.domain.ids import parse_call_id
@@ -34,6 +36,15 @@ class Operator:
         self._engine = engine
         self._store = store
         self._clock = clock or store.clock
+
+    @property
+    def store(self) -> OperatorStore:
+        """Where surfaces keep what is theirs alone."""
+        return self._store
+
+    def now(self) -> float:
+        """Return the time of the store's clock."""
+        return self._clock.now()
 
     async def list_runs(self, wanted: RunFilter, *, limit: int = 50, cursor: str | None = None) -> Page[Run]:
         """Return runs that fit, newest first; fewer than `limit` only at the end of all runs.
@@ -111,4 +122,50 @@ class Operator:
             raise NotFound("approval", call_id) from None
         return await self._engine.decide(
             call_id, self.principal, decision, reason=reason, arguments=arguments, owner=owner
+        )
+
+    async def answer(
+        self, call_id: str, value: object, *, question: str | None = None, k: int | None = None
+    ) -> CallView:
+        """Answer a question of a call, whoever owns its run; the first answer wins.
+
+        Raises:
+            NotFound: no such call, or it has asked nothing.
+            Conflict: answered otherwise, not asked any more, or the call has no such question.
+            InvalidRequest: the answer does not fit, or is too long.
+        """
+        place = parse_call_id(call_id)
+        if place is None:
+            raise NotFound("question", call_id)
+        try:
+            owner = await self._store.owner_of(place[0])
+        except NotFound:
+            raise NotFound("question", call_id) from None
+        return await self._engine.answers.answer(call_id, self.principal, value, question=question, k=k, owner=owner)
+
+    async def question(self, call_id: str) -> CallView:
+        """Return a call with the question that it asked last in `call.wait`; raise `NotFound` when it asked nothing."""
+        place = parse_call_id(call_id)
+        if place is None:
+            raise NotFound("question", call_id)
+        try:
+            view = await self._store.get_call(call_id, await self._store.owner_of(place[0]))
+        except NotFound:
+            raise NotFound("question", call_id) from None
+        questions = [wait for wait in view.waits if wait.kind == "question"]
+        if not questions:
+            raise NotFound("question", call_id)
+        return replace(view, call=replace(view.call, wait=questions[-1]))
+
+    async def signal(self, run_id: str, name: str, payload: object, *, idempotency_key: str | None = None) -> str:
+        """Send a signal to a run, whoever owns it, and return the signal's id.
+
+        Raises:
+            NotFound: no such run.
+            Conflict: it has ended, or keeps too many signals.
+            InvalidRequest: the name is none, or the payload is no JSON or too long.
+        """
+        owner = await self._store.owner_of(run_id)
+        return await self._engine.answers.signal(
+            run_id, self.principal, name, payload, idempotency_key=idempotency_key, owner=owner
         )

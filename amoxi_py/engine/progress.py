@@ -25,7 +25,7 @@ class ProgressLines:
 
     def add(self, text: str) -> None:
         """Take a line; it is cut at 2,000 characters."""
-        self._lines.append(clean_text(text)[:_LONGEST])
+        self._lines.append(self._journal.redaction.text(clean_text(text))[:_LONGEST])
         del self._lines[:-_MOST_WAITING]
         if not self._busy:
             self._store()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from amoxi_py.domain.retry import RetryPolicy
+from amoxi_py.domain.retry import RetryPolicy, patient_for
 from amoxi_py.ports.store import OnBusy
 
+McpApprovals = Literal["decline", "wait"]
+"""`wait` lets them wait for somebody who can decide; calls for which there is nobody are declined all the same."""
 Executes = Literal["all", "own_conversations", "own_runs"]
 """Which runs a process executes: all, those of conversations that were written to or taken up in it, or those that it
 submitted; a run that an idempotency key finds again counts as submitted."""
@@ -27,11 +29,13 @@ class EngineSettings:
         max_attempts: Crashes of a run without a new checkpoint that end it.
         on_busy: What a second message does to a busy conversation, when the agent does not say.
         approvals_expire_after: None for never.
+        mcp_approvals: What becomes of calls that need an approval in runs that were started by MCP.
         max_result: The longest result of a tool that a model is given; the rest is cut.
         max_message: The longest message of a person, in characters.
         max_file: The largest file.
         models_at_once: Requests to models at once in this process; 0 is no limit.
-        model_retry: Tries of a model request.
+        model_retry: Tries of a model request, as long as the provider is away; what it answers badly has fewer.
+        rate_limit_retry: The same when the provider says that it is asked too often, which passes in minutes.
         handler_retry: Tries of a handler of events.
         poll: How often a worker looks for due runs when nothing tells it to.
         other_versions: How long a newer run, whose code is not here, is left to processes that may have it.
@@ -46,11 +50,13 @@ class EngineSettings:
     max_attempts: int = 5
     on_busy: OnBusy = "replace"
     approvals_expire_after: float | None = None
+    mcp_approvals: McpApprovals = "decline"
     max_result: int = 64 * 1024
     max_message: int = 200_000
     max_file: int = 25 * 1024 * 1024
     models_at_once: int = 0
-    model_retry: RetryPolicy = field(default_factory=RetryPolicy)
+    model_retry: RetryPolicy = field(default_factory=lambda: patient_for(300.0))
+    rate_limit_retry: RetryPolicy = field(default_factory=lambda: RetryPolicy(tries=40))
     handler_retry: RetryPolicy = field(default_factory=lambda: RetryPolicy(tries=10, first=1.0, longest=300.0))
     poll: float = 0.5
     other_versions: float = 300.0

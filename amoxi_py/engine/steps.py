@@ -15,7 +15,9 @@ from amoxi_py.declare.step import StepOptions, step_options
 from amoxi_py.domain.encoding import clean_text, decode_json, encode_json
 from amoxi_py.domain.retry import RetryPolicy, retry_delay
 from amoxi_py.domain.tool_call import StepRecord
+from amoxi_py.engine import tracing
 from amoxi_py.engine.exits import cancelled_from_outside
+from amoxi_py.engine.redaction import NOTHING_HIDDEN, Redaction
 from amoxi_py.engine.values import decode_value, encode_value
 from amoxi_py.errors import StepError, ToolError, ValueNotStorable
 from amoxi_py.ports.transactions import Work, WorkFailed
@@ -54,11 +56,13 @@ class Steps:
         record: Callable[[StepRecord], Awaitable[None]],
         commit: Commit,
         prove: Callable[[], Awaitable[None]],
+        redaction: Redaction = NOTHING_HIDDEN,
     ) -> None:
         self._records = {step.name: step for step in records}
         self._record = record
         self._commit = commit
         self._prove = prove
+        self._redaction = redaction
         self._used: set[str] = set()
 
     @classmethod
@@ -72,13 +76,14 @@ class Steps:
 
     async def run(self, name: str, fn: Callable[..., Any], bound: Callable[[], Any], host: StepHost) -> Any:
         """Return the recorded outcome of a step, or run it and record it."""
-        self._use(name)
+        name = self._use(name)
         known = self._records.get(name)
         if known is not None:
             return _replay(known)
         await self._prove()
         host.raise_if_closed()
-        record = await _execute(name, fn, bound, host)
+        with tracing.step(name):
+            record = self._redaction.step(await _execute(name, fn, bound, host))
         host.raise_if_closed()
         await self._record(record)
         return _replay(record)
@@ -93,19 +98,21 @@ class Steps:
             raise ValueError(
                 f"transaction {name!r} is asked for inside another one; do what is in it there, or after it"
             )
-        self._use(name)
+        name = self._use(name)
         known = self._records.get(name)
         if known is not None:
             return _replay(known)
         options = step_options(fn)
-        work = functools.partial(_work, name, options, bound, host, threaded)
+        work = functools.partial(_work, name, options, bound, host, threaded, self._redaction.step)
         failures = 0
         while True:
             await self._prove()
             host.raise_if_closed()
             within = _in_transaction.set(True)
             try:
-                return _replay(await self._commit(name, work, threaded))
+                with tracing.step(name):
+                    record = await self._commit(name, work, threaded)
+                return _replay(record)
             except WorkFailed as failed:
                 error = failed.error
             finally:
@@ -116,18 +123,20 @@ class Steps:
             if pause is None or isinstance(error, ValueNotStorable):
                 break
             await asyncio.sleep(pause)
-        record = _failed(name, error)
+        record = self._redaction.step(_failed(name, error))
         await self._record(record)
         return _replay(record)
 
-    def _use(self, name: str) -> None:
+    def _use(self, name: str) -> str:
         if not isinstance(name, str) or not name or len(name) > 200:
             raise ValueError(f"a step's name must be text of 1 to 200 characters, not {name!r}")
+        name = self._redaction.text(name)
         if name in self._used:
             raise ValueError(
                 f"the step name {name!r} was used before in this call; give each step its own, such as {name + '-2'!r}"
             )
         self._used.add(name)
+        return name
 
 
 def _replay(record: StepRecord) -> Any:
@@ -165,16 +174,25 @@ async def _execute(name: str, fn: Callable[..., Any], bound: Callable[[], Any], 
 
 
 async def _work(
-    name: str, options: StepOptions, bound: Callable[[Any], Any], host: StepHost, threaded: bool, connection: Any
+    name: str,
+    options: StepOptions,
+    bound: Callable[[Any], Any],
+    host: StepHost,
+    threaded: bool,
+    hide: Callable[[StepRecord], StepRecord],
+    connection: Any,
 ) -> StepRecord:
     try:
         async with asyncio.timeout(options.timeout):
             value = await _call_with(connection, name, bound, host, threaded)
         host.raise_if_closed()
         try:
-            return StepRecord(name=name, value=encode_value(value))
+            record = hide(StepRecord(name=name, value=encode_value(value)))
         except ValueNotStorable as error:
             raise ValueNotStorable(f"transaction {name!r}: {error}") from None
+        if record.failed:
+            raise ValueNotStorable(decode_json(record.value)[1])
+        return record
     except GeneratorExit:
         raise
     except BaseException as error:

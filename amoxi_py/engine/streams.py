@@ -30,7 +30,7 @@ class EventStream:
     """The events after a cursor, in batches that are never empty, and bounded in number and size.
 
     A run's stream ends after its terminal event; a conversation's when it is erased in this process. `exhausted` is
-    True when the run has ended and nothing comes after the cursor.
+    True when the run has ended and nothing comes after the cursor. `last_seq` is the log's last number at its opening.
     """
 
     def __init__(self, store: Store, hub: Hub, position: LogPosition, after: int | None) -> None:
@@ -38,12 +38,23 @@ class EventStream:
         self._hub = hub
         self._position = position
         self._cursor = _start(position, after)
+        self.last_seq = position.last_seq
         self.exhausted = position.ended_seq is not None and self._cursor >= position.ended_seq
+
+    async def past(self) -> AsyncGenerator[tuple[Event, ...], None]:
+        """Give what the log holds by now, in batches; after it, iterating goes on with what comes next.
+
+        When the run's terminal event was among them, nothing comes next, and nobody must wait for it.
+        """
+        async with aclosing(read_pages(self._store, self._position, self._cursor)) as pages:
+            async for page in pages:
+                self._cursor = page[-1].seq
+                yield page
 
     async def __aiter__(self) -> AsyncGenerator[tuple[Event, ...], None]:
         if self.exhausted:
             return
-        follower = self._hub.follow(self._position.conversation)
+        follower = self._hub.follow(self._position.conversation, self._position.run)
         try:
             while not follower.ended:
                 follower.restart()
@@ -66,8 +77,8 @@ class EventStream:
             self._hub.unfollow(self._position.conversation, follower)
 
     def _unseen(self, events: list[Event]) -> tuple[Event, ...]:
-        run, cursor = self._position.run, self._cursor
-        return tuple(event for event in events if event.seq > cursor and (run is None or event.run == run))
+        cursor = self._cursor
+        return tuple(event for event in events if event.seq > cursor)
 
     def _ends(self, events: tuple[Event, ...]) -> bool:
         return self._position.run is not None and events[-1].type.ends_run

@@ -9,32 +9,50 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from amoxi_py.declare.before_after import PlannedCall, Refuse
 from amoxi_py.declare.definitions import AgentDefinition, Instances, ToolDefinition
+from amoxi_py.declare.structured_result import RESULT_TOOL
 from amoxi_py.domain.approval import Approval
+from amoxi_py.domain.direct import direct_tool
 from amoxi_py.domain.encoding import clean_json, clean_text, decode_json, encode_json
 from amoxi_py.domain.event import EventType, NewEvent
 from amoxi_py.domain.ids import call_id
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.tool_call import CallStatus, Effect, ToolCall
-from amoxi_py.engine.calls import completed_event, read_arguments, settled_call
+from amoxi_py.engine.approvers import declined_at_once
+from amoxi_py.engine.calls import read_arguments
+from amoxi_py.engine.children import asks, begun
 from amoxi_py.engine.context import AgentContext, CallToolContext, SyncCallContext
-from amoxi_py.engine.deltas import Deltas
+from amoxi_py.engine.deltas import Deltas, NoDeltas
 from amoxi_py.engine.exits import cancelled_from_outside
 from amoxi_py.engine.files import Files, FilesToRead
+from amoxi_py.engine.final_results import refusal, result_tool
+from amoxi_py.engine.hooks import REFUSED_BY_FAILURE, RunHooks
+from amoxi_py.engine.results import DECLINED_TEXT, completed_event, settled_call
+from amoxi_py.engine.settings import McpApprovals
 from amoxi_py.engine.steps import Steps, error_text
+from amoxi_py.engine.waits import Waits
 from amoxi_py.errors import ArgumentsInvalid, ModelFailed, ValueNotStorable
-from amoxi_py.ports.chat_model import CallRequest, ChatModel, ModelRequest, Reply, TextDelta, ToolSpec
+from amoxi_py.ports.chat_model import Asked, CallRequest, ChatModel, ModelRequest, Reply, TextDelta, ToolSpec
 
 log = logging.getLogger("amoxi_py.models")
 
 _MOST_CALLS = 128
 
 
-async def ask(model: ChatModel, request: ModelRequest, deltas: Deltas) -> Reply:
+async def ask(
+    model: ChatModel, request: ModelRequest, deltas: Deltas | NoDeltas, tell: Callable[[Asked], None]
+) -> Reply:
     """Return the model's finished reply, while its pieces are stored as deltas.
 
+    Args:
+        model: Asked once.
+        request: With what.
+        deltas: Take the pieces.
+        tell: Is told which one is asked, by a model that asks others.
+
     Raises:
-        ModelFailed: there is no reply, or none that can be used.
+        ModelFailed: there is no reply, or none that can be used; with what it has used, where that is known.
     """
     reply: Reply | None = None
     stream = model.stream(request)
@@ -42,6 +60,8 @@ async def ask(model: ChatModel, request: ModelRequest, deltas: Deltas) -> Reply:
         async for item in stream:
             if isinstance(item, TextDelta):
                 deltas.add(item.text)
+            elif isinstance(item, Asked):
+                tell(item)
             else:
                 reply = item
     except (ModelFailed, GeneratorExit):
@@ -56,12 +76,20 @@ async def ask(model: ChatModel, request: ModelRequest, deltas: Deltas) -> Reply:
         close = getattr(stream, "aclose", None)
         if close is not None:
             await close()
+    return _usable(reply)
+
+
+def _usable(reply: Reply | None) -> Reply:
     if reply is None:
         raise ModelFailed("the model's answer ended before it was finished", code="model_stream_cut")
     if not reply.text.strip() and not reply.calls:
-        raise ModelFailed("the model gave an empty answer", code="model_empty_reply")
+        if reply.cut:
+            text = "the answer came to its length limit before it had any text"
+            raise ModelFailed(text, code="model_reply_cut", retryable=False, usage=reply.usage)
+        raise ModelFailed("the model gave an empty answer", code="model_empty_reply", usage=reply.usage)
     if len(reply.calls) > _MOST_CALLS:
-        raise ModelFailed(f"the model asked for {len(reply.calls)} calls at once", code="model_too_many_calls")
+        text = f"the model asked for {len(reply.calls)} calls at once"
+        raise ModelFailed(text, code="model_too_many_calls", usage=reply.usage)
     return reply
 
 
@@ -79,17 +107,20 @@ class ReplyReader(Struct, frozen=True, kw_only=True):
     now: Callable[[], float]
     expire_after: float | None
     files: Files
+    hooks: RunHooks
     values: dict[tuple[int, int], dict[str, Any]]
+    mcp_approvals: McpApprovals
 
     async def read(self, reply: Reply, turn: int, message_id: str) -> Message:
         """Return the message: each call is open, started, or settled already when it can never run."""
         text = clean_text(reply.text)
         calls = [await self._read_call(request, reply, turn, n) for n, request in enumerate(reply.calls)]
-        free = self.parallel_calls
+        free = {False: self.parallel_calls, True: self.parallel_calls}  # of code, and of child runs
         for n, call in enumerate(calls):
-            if call.status is CallStatus.OPEN and call.approval is None and free > 0:
-                free -= 1
-                calls[n] = replace(call, status=CallStatus.STARTED, tries=1)
+            asking = asks(self.agent, call.tool)
+            if call.status is CallStatus.OPEN and call.approval is None and free[asking] > 0:
+                free[asking] -= 1
+                calls[n] = begun(self.agent, call, self.now())
         return Message(
             id=message_id,
             run_id=self.run.run_id,
@@ -98,6 +129,7 @@ class ReplyReader(Struct, frozen=True, kw_only=True):
             text=text,
             calls=tuple(calls),
             created_at=self.now(),
+            kept=reply.kept,
         )
 
     async def _read_call(self, request: CallRequest, reply: Reply, turn: int, n: int) -> ToolCall:
@@ -111,6 +143,8 @@ class ReplyReader(Struct, frozen=True, kw_only=True):
             arguments=encode_json(arguments),
             effect=tool.effect if tool is not None else Effect.UNSAFE,
         )
+        if self.agent.result is not None and request.name == RESULT_TOOL:
+            return self._refuse(call, refusal(self.agent.result, request, reply))
         if tool is None:
             return self._refuse(call, self._unknown_tool(request.name))
         if reply.cut and n == len(reply.calls) - 1:
@@ -121,12 +155,31 @@ class ReplyReader(Struct, frozen=True, kw_only=True):
             values = read_arguments(tool, arguments)
         except ArgumentsInvalid as error:
             return self._refuse(call, f"The arguments do not fit: {error}. Nothing was done; correct them.")
+        return await self._plan(tool, call, arguments, values)
+
+    async def _plan(
+        self, tool: ToolDefinition, call: ToolCall, arguments: dict[str, Any], values: dict[str, Any]
+    ) -> ToolCall:
+        """Return a call that fits, after the hooks before it, with the approval that it needs."""
+        planned = PlannedCall(call_id=call.id, tool=call.tool, arguments=arguments)
+        found = await self.hooks.before_tool(planned)
+        if isinstance(found, Refuse):
+            return self._refuse(call, found.text)
+        if found is not planned:
+            try:
+                values = read_arguments(tool, dict(found.arguments))
+            except ArgumentsInvalid as error:
+                log.error("the hooks before %s gave it arguments that do not fit: %s", tool.where, error)
+                return self._refuse(call, REFUSED_BY_FAILURE)
+            call = replace(call, arguments=encode_json(found.arguments))
         if await self._needs_approval(tool, call, values):
+            if declined_at_once(tool, self.run.principal, self.mcp_approvals):
+                return settled_call(call, CallStatus.DECLINED, DECLINED_TEXT, self.max_result)
             now = self.now()
             expires_at = None if self.expire_after is None else now + self.expire_after
             return replace(call, approval=Approval(approver=tool.approver, created_at=now, expires_at=expires_at))
         if isinstance(tool.needs_approval, bool):  # a rule of the app's own may have changed them
-            self.values[turn, n] = values
+            self.values[call.turn, call.n] = values
         return call
 
     def _tool(self, name: str) -> ToolDefinition | None:
@@ -134,7 +187,9 @@ class ReplyReader(Struct, frozen=True, kw_only=True):
         return tool if tool is not None and tool.exists_for(self.run.principal) else None
 
     def _unknown_tool(self, name: str) -> str:
-        names = [tool.name for tool in self.agent.tools if tool.exists_for(self.run.principal)]
+        if direct_tool(self.agent.name) == name:
+            return f"The tool {name!r} does not exist any more; nothing was done."
+        names = [tool.name for tool in tool_specs(self.agent, self.run)]
         known = f"the tools are: {', '.join(names)}" if names else "there are no tools"
         return f"There is no tool {clean_text(name)[:100]!r}; {known}."
 
@@ -149,6 +204,7 @@ class ReplyReader(Struct, frozen=True, kw_only=True):
             call_id=call.id,
             attempt=1,
             steps=Steps.refusing("needs_approval"),
+            waits=Waits.elsewhere("needs_approval"),
             progress=lambda _text: None,
             files=FilesToRead(files=self.files, principal=self.run.principal, where="needs_approval"),
         )
@@ -191,12 +247,13 @@ def _storable_name(name: str) -> str:
 
 
 def tool_specs(agent: AgentDefinition, context: AgentContext) -> tuple[ToolSpec, ...]:
-    """Return the tools that the model is offered: those that exist for the principal."""
-    return tuple(
+    """Return the tools that the model is offered: those that exist for the principal, and the one for the result."""
+    specs = tuple(
         ToolSpec(name=tool.name, description=tool.description, parameters=tool.parameters)
         for tool in agent.tools
         if tool.exists_for(context.principal)
     )
+    return specs if agent.result is None else (*specs, result_tool(agent.result))
 
 
 def reply_events(message: Message, *, ended: bool) -> list[NewEvent]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from msgspec import Struct
 
 from amoxi_py.declare.definitions import Catalog
+from amoxi_py.domain.direct import direct_tool
 from amoxi_py.domain.encoding import decode_json
 from amoxi_py.domain.run import RunRows
 from amoxi_py.domain.tool_call import CallStatus, ToolCall
 from amoxi_py.engine.calls import read_arguments
+from amoxi_py.engine.children import waits_for_child
 from amoxi_py.errors import ArgumentsInvalid
 
 _SHORTEST_REST = 1.0
@@ -65,24 +67,27 @@ class Versions:
 
     def _missing(self, rows: RunRows) -> tuple[str, float] | None:
         """Return what is not here of what the run needs now, and when that was stored."""
-        agent = self._catalog.agents.get(rows.agent)
+        agent, direct = self._catalog.of_run(rows.agent), direct_tool(rows.agent)
         if agent is None:
-            return f"there is no agent {rows.agent!r} here", rows.messages[0].created_at
+            named = f"agent {rows.agent!r}" if direct is None else f"tool {direct!r}"
+            return f"there is no {named} here", rows.messages[0].created_at
         last = rows.messages[-1]
-        for call in last.calls:
-            if not _needs_code(call):
-                continue
-            tool = agent.tool(call.tool)
+        if direct is not None and last.role == "user":  # its call is not made yet, and the message is its arguments
+            wanted = [(direct, last.text)]
+        else:
+            wanted = [(call.tool, call.effective_arguments) for call in last.calls if _needs_code(call)]
+        for name, arguments in wanted:
+            tool = agent.tool(name)
             if tool is None:
-                return f"there is no tool {call.tool!r} here", last.created_at
+                return f"there is no tool {name!r} here", last.created_at
             try:
-                read_arguments(tool, decode_json(call.effective_arguments))
+                read_arguments(tool, decode_json(arguments))
             except ArgumentsInvalid:
-                return f"the tool {call.tool!r} does not take its arguments here", last.created_at
+                return f"the tool {name!r} does not take its arguments here", last.created_at
         return None
 
 
 def _needs_code(call: ToolCall) -> bool:
     if call.status is CallStatus.OPEN:
         return call.approval is None or call.approval.decision == "approve"
-    return call.status is CallStatus.STARTED
+    return call.status is CallStatus.STARTED and not waits_for_child(call)

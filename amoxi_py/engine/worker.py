@@ -11,8 +11,10 @@ from amoxi_py.domain.ids import new_id
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Lease, RunRows
-from amoxi_py.engine.execution import Parts, RunExecution
+from amoxi_py.engine.direct_execution import execution_of
+from amoxi_py.engine.execution import RunExecution
 from amoxi_py.engine.lease import LeaseKeeper
+from amoxi_py.engine.parts import Parts
 from amoxi_py.engine.threads import all_done
 from amoxi_py.engine.versions import Leaving, Versions
 from amoxi_py.errors import LeaseLost, StoreUnavailable
@@ -46,6 +48,7 @@ class Worker:
         self._leaving: set[asyncio.Task[None]] = set()
         self._due = asyncio.Event()
         self._stopping = False
+        self._grace_over = False
         self._claiming: asyncio.Task[None] | None = None
         self._returning: asyncio.Task[None] | None = None
 
@@ -64,33 +67,48 @@ class Worker:
         return keeper.worker
 
     def take_up(self, conversation_id: str, run_id: str | None = None) -> None:
+        """Look now for what is due; execute this run, or those of this conversation too, where not all are executed."""
+        self.adopt(conversation_id, run_id)
+        self._due.set()
+
+    def adopt(self, conversation_id: str, run_id: str | None = None) -> None:
         """Execute this run, or those of this conversation, too, where not all are executed."""
         executes = self._parts.settings.executes
         own = conversation_id if executes == "own_conversations" else run_id
         if executes != "all" and own is not None:
             self._own.add(own)
-            self._due.set()
 
     def unreserve(self) -> None:
         """Give the place back."""
         self._reserved -= 1
         self._tell_of_place()
 
-    def begin(self, rows: RunRows, history: tuple[Message, ...] | None = None) -> None:
-        """Execute a run that was claimed for this worker; `history` spares a read when it is known."""
+    def begin(
+        self,
+        rows: RunRows,
+        history: tuple[Message, ...] | None = None,
+        *,
+        new: bool = False,
+        values: dict[str, Any] | None = None,
+    ) -> None:
+        """Execute a run that was claimed for this worker; `history` spares a read when it is known.
+
+        A `new` one was claimed by its submission: no code of it has run anywhere, and all that it needs is here.
+        `values` are the arguments of the call that it was submitted with, as the tool's Python values.
+        """
         keeper = self._keeper
         if keeper is None or keeper.worker.key != rows.lease.worker:
             return  # claimed under a lease that was lost meanwhile: whoever takes it over goes on
-        leaving = self._versions.leaving(rows, asyncio.get_running_loop().time())
+        leaving = None if new else self._versions.leaving(rows, asyncio.get_running_loop().time())
         if leaving is not None:
             self._leave_to_others(rows.lease, leaving)
             return
-        execution = RunExecution(self._parts, keeper, rows, history)
+        execution = execution_of(self._parts, keeper, rows, history, new=new, values=values)
         task = execution.start()
         self._active[task] = execution
         self._by_id[rows.lease.run_id] = execution
         task.add_done_callback(self._ended)
-        if self._stopping:
+        if self._grace_over or (self._stopping and execution.repeats_at_no_cost):
             execution.interrupt()
 
     def find(self, run_id: str, principal: Principal, agent: str | None) -> RunExecution | None:
@@ -126,10 +144,8 @@ class Worker:
                 await asyncio.wait((task,), timeout=_LAST_MOMENTS)  # a claim that is under way must not be lost
                 task.cancel()
                 await asyncio.wait((task,), timeout=_LAST_MOMENTS)
-        if hurry:
-            await self._hand_over_early(grace)
-        elif self._active and grace > 0:
-            await asyncio.wait(self._active, timeout=grace)
+        await self._come_to_rest(grace, hurry=hurry)
+        self._grace_over = True
         await self._interrupt_all()
         deadline = max(deadline, clock() + _LAST_MOMENTS)
         if self._releases:
@@ -154,15 +170,23 @@ class Worker:
         if code:
             await asyncio.wait((*code, *self._releases), timeout=_CUT_OFF)
 
-    async def _hand_over_early(self, grace: float) -> None:
-        """Interrupt each run as soon as that costs nothing, for at most `grace` seconds."""
+    async def _come_to_rest(self, grace: float, *, hurry: bool) -> None:
+        """Let runs end for at most `grace` seconds, those too that are being submitted: their calls may have started.
+
+        In a hurry each is interrupted as soon as that costs nothing.
+        """
         clock = asyncio.get_running_loop().time
         deadline = clock() + grace
-        while self._active and (left := deadline - clock()) > 0:
-            for execution in self._active.values():
+        while (self._active or self._reserved) and (left := deadline - clock()) > 0:
+            for execution in self._active.values() if hurry else ():
                 if execution.repeats_at_no_cost:
                     execution.interrupt()
-            await asyncio.wait(self._active, timeout=min(left, _LOOK_AGAIN), return_when=asyncio.FIRST_COMPLETED)
+            pause = min(left, _LOOK_AGAIN) if hurry or self._reserved else left
+            when = asyncio.FIRST_COMPLETED if hurry else asyncio.ALL_COMPLETED
+            if self._active:
+                await asyncio.wait(self._active, timeout=pause, return_when=when)
+            else:
+                await asyncio.sleep(pause)
 
     async def _retire(self, worker: WorkerKey) -> None:
         if self._releases:  # nobody may begin a run whose code goes on here, in a thread that cannot be ended

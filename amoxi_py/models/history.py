@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from amoxi_py.domain.encoding import decode_json
+from amoxi_py.models.kept import read_any_kept
 from amoxi_py.ports.chat_model import (
     AssistantMessage,
     CallRequest,
@@ -68,7 +69,10 @@ def check_messages(messages: Sequence[ModelMessage], *, offset: int = 0) -> list
         asked = index
         if isinstance(message, UserMessage):
             _check_text(problems, index, message.content, False)
+            problems += (f"messages[{index}]: {problem}" for problem in _check_files(message))
         else:
+            if message.kept is not None and read_any_kept(message.kept) is None:
+                problems.append(f"messages[{index}]: what was kept is not a JSON object that says whose it is")
             calls = message.calls
             _check_text(problems, index, message.text, bool(calls))
             if calls:
@@ -146,6 +150,14 @@ def _check_text(problems: list[str], index: int, text: str, may_be_blank: bool) 
     problem = text_problem(text)
     if problem is not None:
         problems.append(f"messages[{index}]: the text {problem}")
+
+
+def _check_files(message: UserMessage) -> Iterator[str]:
+    for file in message.files:
+        if not file.data:
+            yield f"the file {file.id!r} is empty"
+        if file.id and not any(file.id in note for note in message.notes):
+            yield f"the file {file.id!r} is shown, but no note tells its id"
 
 
 def _check_calls(problems: list[str], index: int, calls: Sequence[CallRequest], seen: set[str]) -> None:

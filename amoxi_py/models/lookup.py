@@ -2,79 +2,151 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from amoxi_py.errors import ConfigError
+from amoxi_py.models.fallback import FallbackModel
 from amoxi_py.models.offline import OfflineModel
 from amoxi_py.ports.chat_model import ChatModel
 
+DEFAULT_ANTHROPIC_MODEL = "claude-sonnet-5-5"
 DEFAULT_OPENAI_MODEL = "gpt-5-mini"
+FORMS = "'offline', 'anthropic:<model>', 'openai:<model>', '<provider>:<model>' with pydantic-ai"
+_ACTS_FOR = {"organization": "OPENAI_ORG_ID", "project": "OPENAI_PROJECT_ID"}
 
-_log = logging.getLogger("amoxi_py")
+Made = dict[object, ChatModel]
 
 
-def resolve_model(spec: object, environ: Mapping[str, str]) -> ChatModel:
+def resolve_model(spec: object, environ: Mapping[str, str], made: Made | None = None) -> ChatModel:
     """Return the model that `spec` names.
 
     Args:
-        spec: `"offline"`, `"openai:<model>"`, a ChatModel, or None for what the keys in `environ` allow.
-        environ: Where keys and addresses are: `OPENAI_API_KEY`, `OPENAI_BASE_URL`.
+        spec: A name such as `"anthropic:<model>"`, a ChatModel, a model of pydantic-ai, a list of these (each is asked
+            when the one before it cannot answer), or None for what the keys in `environ` allow.
+        environ: Where keys and addresses are, such as `ANTHROPIC_API_KEY` and `OPENAI_BASE_URL`.
+        made: What was made here before, and is to be closed: a name that stands there already is not made twice.
 
     Raises:
         ConfigError: there is no such model, or its key or SDK is missing; says the way out.
     """
+    made = {} if made is None else made
+    if isinstance(spec, (list, tuple)):
+        return _chain(spec, environ, made)
     if spec is None or spec == "":
         spec = default_model(environ)
     if isinstance(spec, str):
-        return _by_name(spec, environ)
-    if isinstance(spec, (list, tuple)):
-        raise ConfigError("a list of models (a chain of fallbacks) is not in this version; name one model")
+        if spec not in made:
+            made[spec] = _by_name(spec, environ)
+        return made[spec]
     if isinstance(spec, type):
         raise ConfigError(f"{spec.__qualname__!r} is a class; give an object of it")
-    if isinstance(getattr(spec, "name", None), str) and callable(getattr(spec, "stream", None)):
+    if is_chat_model(spec):
         return cast(ChatModel, spec)
+    if _is_of_pydantic_ai(spec):
+        wrapped = cast(ChatModel, _pydantic_ai(type(spec).__qualname__).PydanticAIModel(spec))
+        return made.setdefault(("pydantic-ai", id(spec)), wrapped)
     if callable(spec):
-        raise ConfigError("a function that chooses the model is not in this version; name one model")
-    raise ConfigError(f"{spec!r} is no model; use 'offline', 'openai:<model>' or an object with a name and stream()")
+        raise ConfigError("a function that chooses the model can only stand in an agent's `model`, by itself")
+    raise ConfigError(f"{spec!r} is no model; use {FORMS}, or an object with a name and stream()")
 
 
 def default_model(environ: Mapping[str, str]) -> str:
-    """Return the name of the model for the keys that are present: OpenAI's, else the offline model."""
+    """Return the name of the model for the keys that are present: Anthropic's, OpenAI's, else the offline model."""
+    if environ.get("ANTHROPIC_API_KEY", "").strip():
+        return f"anthropic:{DEFAULT_ANTHROPIC_MODEL}"
     if environ.get("OPENAI_API_KEY", "").strip():
         return f"openai:{DEFAULT_OPENAI_MODEL}"
-    if environ.get("ANTHROPIC_API_KEY", "").strip():
-        _log.warning("ANTHROPIC_API_KEY is set, but this version has no adapter for it: the offline model answers")
     return "offline"
+
+
+def is_chat_model(thing: object) -> bool:
+    """Whether an object is a `ChatModel`, as far as can be seen."""
+    return isinstance(getattr(thing, "name", None), str) and callable(getattr(thing, "stream", None))
+
+
+def _chain(specs: list[object] | tuple[object, ...], environ: Mapping[str, str], made: Made) -> ChatModel:
+    if not specs:
+        raise ConfigError("a list of models needs at least one")
+    if any(isinstance(spec, (list, tuple)) for spec in specs):
+        raise ConfigError("a list of models holds names and models, not lists")
+    if len({spec for spec in specs if isinstance(spec, str)}) < sum(isinstance(spec, str) for spec in specs):
+        raise ConfigError(f"the list of models {list(specs)!r} names one twice")
+    models = [resolve_model(spec, environ, made) for spec in specs]
+    return models[0] if len(models) == 1 else FallbackModel(models)
 
 
 def _by_name(spec: str, environ: Mapping[str, str]) -> ChatModel:
     provider, _, model = spec.partition(":")
     if spec == "offline":
         return OfflineModel()
-    if provider == "openai" and model:
+    if not provider or not model:
+        raise ConfigError(
+            f"the model {spec!r} is unknown; use {FORMS}, such as 'anthropic:{DEFAULT_ANTHROPIC_MODEL}' or "
+            f"'openai:{DEFAULT_OPENAI_MODEL}'"
+        )
+    if provider == "openai":
         return _openai(model, environ)
     if provider == "anthropic":
-        raise ConfigError(f"the model {spec!r} needs the Anthropic adapter, which is not in this version")
-    raise ConfigError(f"the model {spec!r} is unknown; use 'offline' or 'openai:<model>', such as 'openai:gpt-5-mini'")
+        return _anthropic(model, environ)
+    return cast(ChatModel, _pydantic_ai(spec).model_by_name(spec, environ))
 
 
 def _openai(model: str, environ: Mapping[str, str]) -> ChatModel:
-    key = environ.get("OPENAI_API_KEY", "").strip()
-    base_url = environ.get("OPENAI_BASE_URL", "").strip() or None
+    key, base_url = _key_and_address("OPENAI", f"openai:{model}", environ)
+
+    def load() -> Any:
+        from amoxi_py.models import openai as adapter
+
+        return adapter
+
+    adapter = _load(load, f"openai:{model}", "openai", ("openai", "aiohttp", "httpx2"))
+    acts_for = {name: environ.get(variable, "").strip() for name, variable in _ACTS_FOR.items()}
+    return cast(ChatModel, adapter.OpenAIModel(model, key, base_url, **acts_for))
+
+
+def _anthropic(model: str, environ: Mapping[str, str]) -> ChatModel:
+    key, base_url = _key_and_address("ANTHROPIC", f"anthropic:{model}", environ)
+
+    def load() -> Any:
+        from amoxi_py.models import anthropic as adapter
+
+        return adapter
+
+    adapter = _load(load, f"anthropic:{model}", "anthropic", ("anthropic", "aiohttp", "httpx2"))
+    return cast(ChatModel, adapter.AnthropicModel(model, key, base_url))
+
+
+def _pydantic_ai(spec: str) -> Any:
+    def load() -> Any:
+        from amoxi_py.models import pydantic_ai as adapter
+
+        return adapter
+
+    return _load(load, spec, "pydantic-ai", ("pydantic_ai", "pydantic_graph", "genai_prices", "opentelemetry"))
+
+
+def _is_of_pydantic_ai(thing: object) -> bool:
+    """Whether an object is a model of pydantic-ai, which need not be imported to know."""
+    return any(cls.__name__ == "Model" and cls.__module__.split(".")[0] == "pydantic_ai" for cls in type(thing).__mro__)
+
+
+def _key_and_address(provider: str, name: str, environ: Mapping[str, str]) -> tuple[str, str | None]:
+    key = environ.get(f"{provider}_API_KEY", "").strip()
+    base_url = environ.get(f"{provider}_BASE_URL", "").strip() or None
     if not key:
         if base_url is None:
-            raise ConfigError(f"the model 'openai:{model}' needs OPENAI_API_KEY, which is not set")
+            raise ConfigError(f"the model {name!r} needs {provider}_API_KEY, which is not set")
         key = "none"  # servers on one's own machine ask for no key, but the SDK does
-    adapter: Any
+    return key, base_url
+
+
+def _load(load: Callable[[], Any], name: str, extra: str, packages: tuple[str, ...]) -> Any:
     try:
-        from amoxi_py.models import openai as adapter
+        return load()
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in ("openai", "aiohttp", "httpx2"):
+        if error.name is None or error.name.partition(".")[0] not in packages:
             raise
         raise ConfigError(
-            f"the model 'openai:{model}' needs {error.name!r}, which is not installed: pip install 'amoxi-py[openai]'"
+            f"the model {name!r} needs {error.name!r}, which is not installed: pip install 'amoxi-py[{extra}]'"
         ) from error
-    found: ChatModel = adapter.OpenAIModel(model, key, base_url)
-    return found

@@ -1,45 +1,89 @@
 """The adapter to OpenAI's Chat Completions and every server that speaks them, on the official SDK.
 
-The SDK sends the request and hands over the raw stream: its typed stream costs more than all the rest of a turn. It
-does not retry; the engine does. A reply is finished when the provider gave a reason why it ended, and not before.
+A reply is finished when the provider gave a reason why it ended, and not before. Reasoning that other servers send
+beside the text is never shown; it is kept with the reply and given back where they want it.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-import aiohttp
-import httpx2
 import openai
 
-from amoxi_py.domain.encoding import clean_text, decode_json
+from amoxi_py.domain.encoding import clean_json, clean_text
 from amoxi_py.domain.usage import Usage
-from amoxi_py.errors import ConfigError, ModelFailed
-from amoxi_py.models.failures import failure_in_stream, failure_of_status, log_text, read_retry_after
-from amoxi_py.models.loopback import check_reach
-from amoxi_py.models.openai_body import PARAMETERS, write_messages, write_tools
-from amoxi_py.models.sse import read_sse
+from amoxi_py.errors import ModelFailed
+from amoxi_py.models.encoded_files import ENCODED
+from amoxi_py.models.failures import failure_in_stream, no_room_for_words
+from amoxi_py.models.kept import keep
+from amoxi_py.models.openai_adjusting import Adjustments
+from amoxi_py.models.openai_body import (
+    KEPT_OF_CALLS,
+    PARAMETERS,
+    PROVIDER,
+    REASONING_FIELDS,
+    write_messages,
+    write_tools,
+)
+from amoxi_py.models.openai_servers import OPENAI_ADDRESS, server_at
+from amoxi_py.models.options import checked_options, longest, request_options
+from amoxi_py.models.patience import Patience
+from amoxi_py.models.prices import window_of
+from amoxi_py.models.sdk_stream import (
+    CONNECTIONS,
+    ClientPerLoop,
+    Sdk,
+    checked_address,
+    checked_key,
+    request_timeout,
+    stream_reply,
+)
+from amoxi_py.models.sent_files import read_forms
 from amoxi_py.ports.chat_model import CallRequest, ModelRequest, Reply, TextDelta, ToolSpec
 
-_CONNECTIONS = httpx2.Limits(max_connections=5000, max_keepalive_connections=5000)
+_log = logging.getLogger("amoxi_py")
+
 _ONE_REQUEST = Usage(requests=1)
-_TRANSPORT_ERRORS = (httpx2.HTTPError, httpx2.StreamError, aiohttp.ClientError, OSError)
+
+
+def _words(error: openai.APIStatusError) -> str:
+    """Return what a server says of a refusal; not all of them say it in the place where the SDK looks."""
+    bare = error.message == f"Error code: {error.status_code}" and error.body is not None
+    return f"{error.message} - {error.body}" if bare else error.message
+
+
+_SDK = Sdk(
+    any_error=openai.OpenAIError,
+    status_error=openai.APIStatusError,
+    reason=lambda error: error.code or error.type,
+    words=_words,
+)
 
 
 class OpenAIModel:
     """A model behind the Chat Completions API.
 
+    Nothing of it comes from the process's environment: neither the address nor a header.
+
     Args:
         model: Its name at the provider, such as `gpt-5-mini`.
         api_key: The key; white space around it is dropped.
         base_url: Another server that speaks the same API, such as `http://localhost:11434/v1`.
-        options: What every request is sent with, such as `{"temperature": 0.2, "max_tokens": 500, "effort": "low"}`;
-            the options of a request come on top. `max_tokens` and `effort` are given the provider's own names.
-        timeout: Seconds without a byte until a request counts as failed.
+        options: What every request is sent with, such as `{"max_tokens": 500, "effort": "low"}`; the options of a
+            request come on top. `max_tokens` and `effort` are given the provider's own names. Three are for the
+            adapter: `timeout` is the seconds that a request may take in all (an hour); `show_files` is False, True, or
+            those of "pictures", "documents" and "texts" that the model can look at, by default PDFs at OpenAI, Azure
+            and OpenRouter only, the others at every server; `server` is "openai", "mistral" or "gemini" for a server
+            that keeps to the rules of that provider under another address. `extra_headers` are headers of the request.
+            What a server refuses as unknown to its model (sampling options, the effort) is left out, with a warning.
+        timeout: Seconds without a piece of the reply until a request counts as failed.
+        organization: The organization that the key acts for, where it could act for several.
+        project: The project that it acts for.
     """
 
     def __init__(
@@ -50,118 +94,109 @@ class OpenAIModel:
         options: Mapping[str, Any] | None = None,
         *,
         timeout: float = 600.0,
+        organization: str | None = None,
+        project: str | None = None,
     ) -> None:
         self._model = model
-        self._key = api_key.strip()
-        if not self._key.isascii() or not self._key.isprintable() or not self._key:
-            raise ConfigError("the key of the model provider is empty or holds characters that no key has")
-        if base_url is not None and not base_url.startswith(("http://", "https://")):
-            raise ConfigError(f"the model provider's address {base_url!r} does not begin with http:// or https://")
-        self._base_url = base_url
-        self._options = dict(options or {})
+        self._key = checked_key(api_key)
+        self._base_url = checked_address(base_url) or OPENAI_ADDRESS
+        self._options = checked_options(options, model=self.name)
         self._timeout = timeout
-        self._client: openai.AsyncOpenAI | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._acts_for = (organization or None, project or None)
+        self._clients = ClientPerLoop(self._make_client)
         self._tools: tuple[tuple[ToolSpec, ...], list[dict[str, Any]]] = ((), [])
+        self._learned = Adjustments()
+        self._warned: set[str] = set()
 
     @property
     def name(self) -> str:
         return f"openai:{self._model}"
 
+    @property
+    def window(self) -> int | None:
+        """Tokens that the model takes, where that is known."""
+        return window_of(self.name, self._base_url)
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What makes two of these the same, so that they can share connections; it holds the key."""
+        options = repr(sorted(self._options.items()))
+        return ("openai", self._model, self._key, self._base_url, options, self._timeout, *self._acts_for)
+
     async def aclose(self) -> None:
         """Close the connections; the model may be used again after it."""
-        client, self._client = self._client, None
-        if client is not None and self._loop is asyncio.get_running_loop():
-            await client.close()
+        await self._clients.aclose()
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | Reply]:
-        client = self._client_here()
-        check_reach(self.name, client.base_url)
-        assembly = _Assembly(secret=self._key)
-        try:
-            async with client.chat.completions.with_streaming_response.create(**self._body(request)) as response:
-                if not response.headers.get("content-type", "").startswith("text/event-stream"):
-                    text = assembly.take_whole(await response.read())
-                    if text:
-                        yield TextDelta(text=text)
-                else:
-                    async with aclosing(read_sse(response.iter_bytes())) as events:
-                        async for data in events:
-                            if data == b"[DONE]":
-                                break
-                            text = assembly.take(data)
-                            if text:
-                                yield TextDelta(text=text)
-        except openai.APIStatusError as error:
-            raise self._status_failure(error) from error
-        except (openai.OpenAIError, *_TRANSPORT_ERRORS) as error:
-            if not assembly.finished:
-                raise self._transport_failure(error, assembly) from error
-        except (TypeError, ValueError) as error:  # an option that is no JSON: the request was never sent
-            text = log_text(f"{type(error).__name__}: {error}", self._key)
-            raise ModelFailed(f"the request cannot be sent: {text}", code="model_refused", retryable=False) from error
-        yield assembly.reply()
+        await ENCODED.prepare(request.messages)
+        options = request_options(self._options, request.options)
+        adjusted = self._learned
+        while True:
+            body = self._body(request, dict(options), adjusted)
+            shown = False
+            try:
+                async with aclosing(self._ask(body, longest(options))) as pieces:
+                    async for piece in pieces:
+                        shown = True
+                        self._learned = self._learned | adjusted
+                        yield piece
+                return
+            except ModelFailed as failed:
+                again = None if shown or failed.code != "model_refused" else adjusted.after(str(failed), body)
+                if again is None:
+                    raise
+                adjusted, told = again
+                if told not in self._warned:
+                    self._warned.add(told)
+                    _log.warning("the model %s %s: %s", self.name, told, failed)
 
-    def _client_here(self) -> openai.AsyncOpenAI:
-        loop = asyncio.get_running_loop()
-        if self._client is None or self._loop is not loop:
-            self._loop = loop
-            self._client = openai.AsyncOpenAI(
-                api_key=self._key,
-                base_url=self._base_url,
-                max_retries=0,
-                timeout=httpx2.Timeout(self._timeout, connect=min(10.0, self._timeout)),
-                http_client=openai.DefaultAioHttpClient(limits=_CONNECTIONS),
-            )
-        return self._client
+    def _ask(self, body: dict[str, Any], total: float) -> AsyncGenerator[TextDelta | Reply, None]:
+        client = self._clients.here()
+        send = partial(client.chat.completions.with_streaming_response.create, **body)
+        assembly = _Assembly(secret=self._key, model=self._model)
+        patience = Patience(self._timeout, total)
+        return stream_reply(_SDK, self.name, client.base_url, send, assembly, self._key, patience)
 
-    def _body(self, request: ModelRequest) -> dict[str, Any]:
+    def _make_client(self) -> openai.AsyncOpenAI:
+        client = openai.AsyncOpenAI(
+            api_key=self._key,
+            base_url=self._base_url,
+            max_retries=0,
+            timeout=request_timeout(self._timeout),
+            http_client=openai.DefaultAioHttpClient(limits=CONNECTIONS),
+        )
+        # the SDK fills these from the environment, which is not the one of a tenant's key
+        client.organization, client.project = self._acts_for
+        client.admin_api_key = None
+        client._custom_headers = {}
+        return client
+
+    def _body(self, request: ModelRequest, options: dict[str, Any], adjusted: Adjustments) -> dict[str, Any]:
+        server = server_at(self._base_url, options.pop("server", None))
+        options.pop("timeout", None)
+        forms = read_forms(options.pop("show_files", None), server.forms)
         body: dict[str, Any] = {
             "model": self._model,
-            "messages": write_messages(request),
+            "messages": write_messages(
+                request, model=self._model, server=server, reasoning=adjusted.reasoning, forms=forms
+            ),
             "stream": True,
-            "stream_options": {"include_usage": True},
         }
+        if server.stream_options:
+            body["stream_options"] = {"include_usage": True}
         if request.tools:
             if request.tools != self._tools[0]:
                 self._tools = (request.tools, write_tools(request.tools))
             body["tools"] = self._tools[1]
+        own_names = {"effort": "reasoning_effort", "max_tokens": server.limit}
         extra: dict[str, Any] = {}
-        for name, value in {**self._options, **request.options}.items():
-            own = self._own_name(name)
-            (body if own in PARAMETERS else extra)[own] = value
+        for name, value in options.items():
+            own = own_names.get(name, name)
+            (body if own in PARAMETERS or own == "extra_headers" else extra)[own] = value
         if extra:
             body["extra_body"] = extra
+        adjusted.fit(body)
         return body
-
-    def _own_name(self, option: str) -> str:
-        if option == "effort":
-            return "reasoning_effort"
-        # OpenAI's newer models refuse the old name, most other servers know only that one
-        return "max_completion_tokens" if option == "max_tokens" and self._base_url is None else option
-
-    def _status_failure(self, error: openai.APIStatusError) -> ModelFailed:
-        return failure_of_status(
-            error.status_code,
-            error.message,
-            reason=error.code or error.type,
-            retry_after=read_retry_after(error.response.headers),
-            secret=self._key,
-        )
-
-    def _transport_failure(self, error: BaseException, assembly: _Assembly) -> ModelFailed:
-        root, late = error, False
-        while True:
-            late = late or isinstance(root, TimeoutError)
-            if root.__cause__ is None:
-                break
-            root = root.__cause__  # the SDK calls every lost connection a timeout; what it came from says what it was
-        text = log_text(f"{type(root).__name__}: {root}", self._key)
-        if late:
-            return ModelFailed(f"nothing came from the provider in time: {text}", code="model_timeout")
-        if assembly.started:
-            return ModelFailed(f"the stream was cut: {text}", code="model_stream_cut")
-        return ModelFailed(f"the provider could not be reached: {text}", code="model_unavailable")
 
 
 @dataclass(slots=True)
@@ -169,57 +204,54 @@ class _OpenCall:
     id: str
     name: str = ""
     arguments: list[str] = field(default_factory=list)
+    extra: Any = None
 
 
 @dataclass(slots=True, kw_only=True)
 class _Assembly:
-    """A reply as it grows from the chunks of a stream."""
-
     secret: str
+    model: str
     started: bool = False
+    ended: bool = False
     finish_reason: str | None = None
     texts: list[str] = field(default_factory=list)
     calls: list[_OpenCall] = field(default_factory=list)
     by_index: dict[int, _OpenCall] = field(default_factory=dict)
+    reasoning: dict[str, Any] = field(default_factory=dict)
     usage: Usage = field(default=_ONE_REQUEST)
 
     @property
     def finished(self) -> bool:
         return self.finish_reason is not None
 
-    def take(self, data: bytes) -> str:
-        """Add a chunk and return the piece of text that it brought."""
-        self.started = True
-        return self._read(data, "delta")
+    @property
+    def used(self) -> Usage | None:
+        return None if self.usage is _ONE_REQUEST else self.usage
 
-    def take_whole(self, body: bytes) -> str:
-        """Add an answer that came in one piece, from a server that does not stream."""
-        return self._read(body, "message")
+    def add(self, event: Any) -> str | None:
+        return self._add(event, "delta")
 
-    def _read(self, data: bytes, part: str) -> str:
-        try:
-            return self._add(decode_json(data.decode()), part)
-        except (ValueError, TypeError, AttributeError, LookupError) as error:
-            raise ModelFailed(
-                log_text(f"a chunk of the stream cannot be understood: {data!r:.200}: {error}", self.secret),
-                code="model_stream_cut",
-            ) from error
+    def add_whole(self, answer: Any) -> str | None:
+        return self._add(answer, "message")
 
-    def _add(self, chunk: Any, part: str) -> str:
+    def _add(self, chunk: Any, part: str) -> str | None:
         if chunk.get("error"):
             raise failure_in_stream(chunk["error"], secret=self.secret)
         if chunk.get("usage"):
             self.usage = _read_usage(chunk["usage"])
         choices = chunk.get("choices")
         if not choices:
-            return ""
+            return None
         choice = choices[0]
         self.finish_reason = choice.get("finish_reason") or self.finish_reason
         delta = choice.get(part) or {}
         for index, call in enumerate(delta.get("tool_calls") or ()):
             self._add_call(call, index)
+        for name in REASONING_FIELDS:
+            if delta.get(name):
+                _add_reasoning(self.reasoning, name, delta[name])
         # a refusal is the model's answer in words, on a field of its own
-        text = str((delta.get("content") or "") + (delta.get("refusal") or ""))
+        text = _text_of(delta.get("content")) + _text_of(delta.get("refusal"))
         if text:
             self.texts.append(text)
         return text
@@ -237,6 +269,7 @@ class _Assembly:
         open_call.name = open_call.name or name
         if function.get("arguments"):
             open_call.arguments.append(function["arguments"])
+        open_call.extra = piece.get("extra_content") or open_call.extra
 
     def reply(self) -> Reply:
         """Return the finished reply, or raise why it is none."""
@@ -247,6 +280,8 @@ class _Assembly:
         if self.finish_reason == "error":
             raise ModelFailed("the provider ended the reply with an error", code="model_unavailable")
         if not self.calls and not "".join(self.texts).strip():
+            if self.finish_reason == "length":
+                raise no_room_for_words()
             raise ModelFailed(
                 f"the reply has neither text nor calls (it ended with {self.finish_reason!r})", code="model_empty_reply"
             )
@@ -262,12 +297,44 @@ class _Assembly:
             ),
             usage=self.usage,
             cut=self.finish_reason == "length",
+            kept=self._kept(),
         )
+
+    def _kept(self) -> str | None:
+        kept = dict(self.reasoning)
+        if any(call.extra for call in self.calls):
+            kept[KEPT_OF_CALLS] = [call.extra for call in self.calls]
+        return keep(PROVIDER, self.model, clean_json(kept)) if kept else None
+
+
+def _text_of(content: Any) -> str:
+    if isinstance(content, list):  # some servers send parts, reasoning among them
+        return "".join(part.get("text") or "" for part in content if part.get("type") == "text")
+    return str(content or "")
+
+
+def _add_reasoning(reasoning: dict[str, Any], name: str, piece: Any) -> None:
+    if not isinstance(piece, list):
+        reasoning[name] = reasoning.get(name, "") + str(piece)
+        return
+    blocks: list[dict[str, Any]] = reasoning.setdefault(name, [])
+    for part in piece:
+        last = blocks[-1] if blocks else None
+        if last is None or (last.get("type"), last.get("index")) != (part.get("type"), part.get("index")):
+            blocks.append(dict(part))
+            continue
+        for key, value in part.items():
+            if key in ("text", "summary") and value:
+                last[key] = (last.get(key) or "") + value
+            elif value is not None:
+                last[key] = value
 
 
 def _read_usage(usage: Mapping[str, Any]) -> Usage:
+    details = usage.get("prompt_tokens_details") or {}
     return Usage(
         requests=1,
         input_tokens=usage.get("prompt_tokens") or 0,
         output_tokens=usage.get("completion_tokens") or 0,
+        cached_tokens=details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or 0,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,11 +19,25 @@ from typing import Any, Literal, Protocol
 from amoxi_py.domain.usage import Usage
 from amoxi_py.ports.chat_model import AssistantMessage, ModelRequest, UserMessage
 
-Ending = Literal["finished", "length", "content_filter", "no_done", "late_cut", "unfinished", "cut", "error"]
+Ending = Literal[
+    "finished",
+    "length",
+    "content_filter",
+    "no_done",
+    "late_cut",
+    "unfinished",
+    "cut",
+    "error",
+    "bad_json",
+    "wrong_type",
+    "html",
+    "empty_body",
+]
 ANYTHING = "*"
 NO_REPLY_LEFT = 418
 """The status of a request for which the script has no reply."""
 USAGE = Usage(requests=1, input_tokens=10, output_tokens=5)
+_WORD = re.compile(r"\s*\S+\s*")
 
 
 class Waitable(Protocol):
@@ -43,10 +58,21 @@ class ScriptedCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptedThinking:
+    """Reasoning in a scripted reply, which is never shown; `redacted` has the provider hide it from the client too."""
+
+    text: str
+    redacted: bool = False
+
+
+Part = str | ScriptedCall | ScriptedThinking | Waitable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptedReply:
     """One reply: its parts in the order they are streamed, and how it ends."""
 
-    parts: tuple[str | ScriptedCall | Waitable, ...]
+    parts: tuple[Part, ...]
     ending: Ending = "finished"
     usage: Usage = USAGE
 
@@ -68,7 +94,7 @@ class Tries:
     replies: tuple[ScriptItem, ...]
 
 
-ScriptItem = str | ScriptedCall | ScriptedReply | ScriptedFailure | Tries | Sequence[Any]
+ScriptItem = str | ScriptedCall | ScriptedThinking | ScriptedReply | ScriptedFailure | Tries | Sequence[Any]
 Ready = ScriptedReply | ScriptedFailure | Tries
 ScriptFunction = Callable[[ModelRequest], ScriptItem | Awaitable[ScriptItem]]
 Script = Sequence[ScriptItem] | Mapping[str, Sequence[ScriptItem]] | ScriptFunction
@@ -84,19 +110,31 @@ def raw_call(tool: str, arguments: str, id: str | None = None) -> ScriptedCall:
     return ScriptedCall(name=tool, arguments=arguments, id=id)
 
 
-def reply(*parts: str | ScriptedCall | Waitable, usage: Usage = USAGE) -> ScriptedReply:
+def thinking(text: str, *, redacted: bool = False) -> ScriptedThinking:
+    """Return reasoning of the model, as a part of a reply."""
+    return ScriptedThinking(text=text, redacted=redacted)
+
+
+def slowly(text: str, seconds: float = 0.05) -> ScriptedReply:
+    """Return a reply whose words come one by one, with this pause before each."""
+    return ScriptedReply(parts=tuple(part for word in _WORD.findall(text) for part in (Pause(seconds), word)))
+
+
+def reply(*parts: Part, usage: Usage = USAGE) -> ScriptedReply:
     """Return a reply that is streamed in these parts."""
     return ScriptedReply(parts=parts, usage=usage)
 
 
-def broken(*parts: str | ScriptedCall | Waitable, ending: Ending = "cut") -> ScriptedReply:
+def broken(*parts: Part, ending: Ending = "cut", usage: Usage = USAGE) -> ScriptedReply:
     """Return a reply that ends badly after these parts.
 
     Endings: `cut` (the connection is lost), `unfinished` (the stream ends and nothing says that it is whole), `error`
     (an error object in the stream), `length` (the token limit), `content_filter`, `no_done` (whole, without the marker
-    that comes last), `late_cut` (whole, but the connection is lost before that marker).
+    that comes last), `late_cut` (whole, but the connection is lost before that marker), `bad_json` (a piece that is no
+    JSON), `wrong_type` (whole, under the content type of plain text), `html` (a page with status 200 in place of the
+    reply), `empty_body` (nothing with status 200). `usage` is told by those that come so far.
     """
-    return ScriptedReply(parts=parts, ending=ending)
+    return ScriptedReply(parts=parts, ending=ending, usage=usage)
 
 
 def fail(
@@ -216,10 +254,12 @@ def as_reply(item: Any) -> ScriptedReply | ScriptedFailure:
     """Return what an item of a script stands for: a text, a call, or a sequence of texts, calls and waits."""
     if isinstance(item, (ScriptedReply, ScriptedFailure)):
         return item
-    if isinstance(item, (str, ScriptedCall)) or hasattr(item, "wait"):
+    if _is_part(item):
         return ScriptedReply(parts=(item,))
-    if isinstance(item, Sequence) and all(
-        isinstance(part, (str, ScriptedCall)) or hasattr(part, "wait") for part in item
-    ):
+    if isinstance(item, Sequence) and all(map(_is_part, item)):
         return ScriptedReply(parts=tuple(item))
     raise TypeError(f"{item!r} is no reply of a script; use a text, call(...), reply(...), broken(...) or fail(...)")
+
+
+def _is_part(item: Any) -> bool:
+    return isinstance(item, (str, ScriptedCall, ScriptedThinking)) or hasattr(item, "wait")

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from hashlib import sha256
 
 from amoxi_py.errors import ModelFailed
-from amoxi_py.models.failures import failure_of_status
+from amoxi_py.models.failures import failure_of_status, no_room_for_words
 from amoxi_py.models.history import check_messages, check_request
-from amoxi_py.models.script import NO_REPLY_LEFT, Script, ScriptedCall, ScriptedFailure, ScriptedReply, ScriptPlayer
-from amoxi_py.ports.chat_model import CallRequest, ModelRequest, Reply, TextDelta
+from amoxi_py.models.kept import keep, read_kept
+from amoxi_py.models.script import (
+    NO_REPLY_LEFT,
+    Script,
+    ScriptedCall,
+    ScriptedFailure,
+    ScriptedReply,
+    ScriptedThinking,
+    ScriptPlayer,
+)
+from amoxi_py.ports.chat_model import AssistantMessage, CallRequest, ModelRequest, Reply, TextDelta
 
 _ENDINGS: dict[str, tuple[str, bool, str]] = {
     "cut": ("model_stream_cut", True, "the scripted connection was cut"),
     "unfinished": ("model_stream_cut", True, "the scripted stream ended without saying that the reply is whole"),
     "error": ("model_unavailable", True, "the scripted stream held an error"),
+    "bad_json": ("model_stream_cut", True, "a piece of the scripted stream is no JSON"),
+    "html": ("model_unavailable", True, "the scripted answer is a page in place of a reply"),
+    "empty_body": ("model_stream_cut", True, "the scripted answer is empty"),
     "content_filter": ("model_content_filtered", False, "the scripted reply was filtered"),
 }
 
@@ -56,6 +69,7 @@ class ScriptedModel:
             raise failure_of_status(answer.status, answer.text, reason=answer.reason, retry_after=answer.retry_after)
         texts: list[str] = []
         calls: list[CallRequest] = []
+        thoughts: list[str] = []
         for part in answer.parts:
             if isinstance(part, str):
                 if part:
@@ -69,9 +83,12 @@ class ScriptedModel:
                         arguments=part.arguments,
                     )
                 )
+            elif isinstance(part, ScriptedThinking):
+                thoughts.append(part.text)
             else:
                 await part.wait()
-        yield _finish(answer, "".join(texts), tuple(calls))
+        kept = keep(self.name, self.name, {"thinking": thoughts, "signature": _sign(thoughts)}) if thoughts else None
+        yield _finish(answer, "".join(texts), tuple(calls), kept)
 
     def _refuse_bad(self, request: ModelRequest) -> None:
         # an agent's tools and instructions are the same each time: looked at once
@@ -85,17 +102,36 @@ class ScriptedModel:
             problems = check_request(request)
             if not problems:
                 self._good = request
+        problems += self._check_kept(request)
         if problems:
             self.refused.extend(problems)
             raise ModelFailed(
                 "a real provider refuses this request: " + "; ".join(problems), code="model_refused", retryable=False
             )
 
+    def _check_kept(self, request: ModelRequest) -> list[str]:
+        return [
+            f"messages[{index}]: the reasoning is not as it was given out"
+            for index, message in enumerate(request.messages)
+            if isinstance(message, AssistantMessage)
+            and (own := read_kept(message.kept, self.name, self.name)) is not None
+            and own.get("signature") != _sign(own.get("thinking"))
+        ]
 
-def _finish(answer: ScriptedReply, text: str, calls: tuple[CallRequest, ...]) -> Reply:
+
+def _sign(thoughts: object) -> str:
+    """Return a signature that any process can check: a run may be resumed in another one."""
+    return sha256(repr(thoughts).encode()).hexdigest()[:16]
+
+
+def _finish(answer: ScriptedReply, text: str, calls: tuple[CallRequest, ...], kept: str | None) -> Reply:
     if answer.ending in _ENDINGS:
         code, retryable, why = _ENDINGS[answer.ending]
-        raise ModelFailed(why, code=code, retryable=retryable)
+        told = answer.usage if answer.ending == "content_filter" else None
+        raise ModelFailed(why, code=code, retryable=retryable, usage=told)
     if not text.strip() and not calls:
-        raise ModelFailed("the scripted reply has neither text nor calls", code="model_empty_reply")
-    return Reply(text=text, calls=calls, usage=answer.usage, cut=answer.ending == "length")
+        failed = no_room_for_words() if answer.ending == "length" else None
+        failed = failed or ModelFailed("the scripted reply has neither text nor calls", code="model_empty_reply")
+        failed.usage = answer.usage
+        raise failed
+    return Reply(text=text, calls=calls, usage=answer.usage, cut=answer.ending == "length", kept=kept)

@@ -15,19 +15,23 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from amoxi_py.domain.approval import Approval, Decision
-from amoxi_py.domain.event import EventType, NewEvent
+from amoxi_py.domain.approval import Approval
+from amoxi_py.domain.event import EventType
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
-from amoxi_py.domain.run import Lease, Run, RunFailure, RunRows
-from amoxi_py.domain.tool_call import CallStatus, StepRecord
+from amoxi_py.domain.run import Lease, Run, RunRows
 from amoxi_py.domain.usage import Usage
+from amoxi_py.ports.changes import Change, History
 from amoxi_py.ports.clock import Clock
 from amoxi_py.ports.deliveries import ArrivalPage, Behind, Delivery, HandlerLease
 from amoxi_py.ports.files import FileStore
+from amoxi_py.ports.inputs import Answer, Signal, Verdict
 from amoxi_py.ports.listening import EventListener, GapListener, Interest
+from amoxi_py.ports.records import RecordStore
+from amoxi_py.ports.tasks import TaskStore
 from amoxi_py.ports.transactions import TransactionStore
 from amoxi_py.ports.views import CallView, Conversation, ConversationPage, LogPage, LogPosition, Page
+from amoxi_py.ports.webhooks import WebhookStore
 
 OnBusy = Literal["replace", "queue", "reject"]
 
@@ -40,126 +44,63 @@ class WorkerKey(Struct, frozen=True, kw_only=True):
 
 
 class Submission(Struct, frozen=True, kw_only=True):
-    """A message that becomes a run.
+    """A message that becomes a run. The engine makes all ids, so that it can be sent twice.
 
-    The engine makes all ids, so that a submission can be sent twice. `digest` is of the request's body: the same
-    idempotency key with another digest is refused. `claim_by` is a worker of this process with a free place.
+    `digest` is a hash of the request's content: the same idempotency key with another digest is refused. `claim_by` is
+    a worker of this process with a free place. `trace` is where the run's spans belong (W3C Trace Context). `reply` is
+    the run's first one, with a call that has started, where no model has to be asked: it is stored when the run is
+    claimed in the same commit.
+
+    A `new_conversation` has an id that was made for it, so it cannot be there. One that the submission `begins` when it
+    is not there has an id that others may give too, at the same moment.
+    `key_scope` is what the idempotency key is unique in, for its principal, in place of the agent.
     """
 
     run_id: str
     message_id: str
     conversation_id: str
     new_conversation: bool
+    begins: bool = False
     agent: str
     principal: Principal
     text: str
     files: tuple[str, ...] = ()
     idempotency_key: str | None = None
+    key_scope: str | None = None
     digest: str = ""
     on_busy: OnBusy = "replace"
     claim_by: WorkerKey | None = None
+    trace: str | None = None
+    reply: Message | None = None
 
 
 class Submitted(Struct, frozen=True, kw_only=True):
-    """The run of a submission; `rows` when it was claimed in the same commit; `created` is False for a repeated key."""
+    """The run of a submission.
+
+    Attributes:
+        run: It.
+        rows: Its rows, when it was claimed in the same commit.
+        created: False for a repeated key.
+        began: Whether its conversation was begun by it, so that nothing was said before it.
+        busy: Whether an earlier run of its conversation was open.
+    """
 
     run: Run
     rows: RunRows | None = None
     created: bool = True
+    began: bool = False
+    busy: bool = False
 
 
-class CallResult(Struct, frozen=True, kw_only=True):
-    """The one result of a call; `result` is JSON text."""
-
-    turn: int
-    n: int
-    status: CallStatus
-    result: str
-
-
-class NewStep(Struct, frozen=True, kw_only=True):
-    """The outcome of a step of a call."""
-
-    turn: int
-    n: int
-    record: StepRecord
-
-
-class Change(Struct, frozen=True, kw_only=True):
-    """What a worker adds to a run, as one whole.
-
-    `number` grows by one with each change under a lease. A change whose number is not greater than the last one stored
-    under the same lease was stored already, and is not stored again; one that leaves a gap is refused with
-    `StoreUnavailable`, because the one before it has still to be sent again. The number of a refused change is free:
-    the next change takes it.
-
-    Attributes:
-        lease: The proof.
-        number: Its place among the changes of this lease, from 1.
-        message: A finished reply with its calls (statuses `open`, `started`, or settled with a result at once,
-            approvals where asked). Deltas of the run are dropped in the same commit.
-        starts: Calls, as (turn, n), that start now: status `started`, one more try.
-        retries: Calls that start again after a failed try: one more try and one more failure; failed steps are
-            forgotten.
-        results: Results of calls.
-        expired: Calls whose approval expired undecided: its decision becomes `expire`. A change that says so of a call
-            that a person has decided about is refused as a whole, with its results.
-        steps: Outcomes of steps; the first outcome of a name stays.
-        discard: Drop the stored deltas of the run (a new try follows, or a new worker).
-        usage: The run's whole usage so far, or None for no change.
-        model_failures: Failed model requests since the last reply, or None for no change.
-        instructions: What the agent's method said for this run, to be kept for later turns, or None for no change.
-        end: `completed` or `failed`, or None; its terminal event is the last of `events`.
-        failure: Why it failed.
-        result: The structured result, JSON text.
-        events: For the log, in order, after the rows they point to.
-    """
-
-    lease: Lease
-    number: int
-    message: Message | None = None
-    starts: tuple[tuple[int, int], ...] = ()
-    retries: tuple[tuple[int, int], ...] = ()
-    results: tuple[CallResult, ...] = ()
-    expired: tuple[tuple[int, int], ...] = ()
-    steps: tuple[NewStep, ...] = ()
-    discard: bool = False
-    usage: Usage | None = None
-    model_failures: int | None = None
-    instructions: str | None = None
-    end: Literal["completed", "failed"] | None = None
-    failure: RunFailure | None = None
-    result: str | None = None
-    events: tuple[NewEvent, ...] = ()
-
-
-class Verdict(Struct, frozen=True, kw_only=True):
-    """A decision about a call. `arguments` are edited ones, JSON text, already known to fit the tool.
-
-    `allowed` is whether the engine found that the principal may decide by a rule that only code can know. An
-    `operator`, the person who runs the app, may decide whatever the rule is.
-    """
-
-    call_id: str
-    run_id: str
-    principal: Principal
-    decision: Decision
-    reason: str | None = None
-    arguments: str | None = None
-    allowed: bool = False
-    operator: bool = False
-
-
-class Store(FileStore, TransactionStore, Protocol):
-    """Runs, conversations, their logs and files, durably.
+class Store(FileStore, RecordStore, TaskStore, TransactionStore, WebhookStore, Protocol):
+    """Runs, conversations, their logs, files, records and webhooks, durably.
 
     Events are given to the listener of `open`, on the event loop, in the order of each conversation's log and after
     they are durable: all that this process commits, and of others at least those of conversations that `interest` has
     (without an `interest`, all). Those of others may arrive a moment later (10 ms on SQLite).
 
-    A process that was stopped for a while may find thousands of events of others that it has not told. They are passed
-    over then, and `on_gap` of `open` is called in their place, on the event loop: whoever follows a log reads it anew,
-    whoever executes a run looks whether its lease is current.
+    A process that was stopped for a while may find thousands of events of others that it has not told. In their place
+    `on_gap` is called then, on the event loop: who follows a log reads it anew, who executes a run looks at its lease.
     """
 
     @property
@@ -192,7 +133,7 @@ class Store(FileStore, TransactionStore, Protocol):
 
         An idempotency key is looked up before all else. A busy conversation queues the run behind, cancels what is
         open in it (`replace`; but only queues when an open run waits for somebody else than the asker), or refuses.
-        Events: `run.queued`, `message.completed`, and `run.started` when it was claimed.
+        Events: `run.queued`, `message.completed`, and when it was claimed `run.started` and what tells of its `reply`.
 
         Raises:
             NotFound: the conversation is not this principal's with this agent, or a file is not this principal's.
@@ -202,7 +143,7 @@ class Store(FileStore, TransactionStore, Protocol):
         ...
 
     async def cancel(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
-        """End a run now, whoever executes it, and return it; a run that had ended is returned unchanged.
+        """End a run and all below it now, whoever executes them, and return it; one that had ended stays unchanged.
 
         The fence is raised, open and started calls get the results of `settle`, stored deltas become a message marked
         stopped, the terminal event is logged. The next run of the conversation may be claimed when the old worker has
@@ -223,6 +164,29 @@ class Store(FileStore, TransactionStore, Protocol):
             Forbidden: the owner, who is not the approver.
             Conflict: decided otherwise (`already_decided`), expired (`approval_expired`), or its run or call has ended
                 (`approval_closed`).
+        """
+        ...
+
+    async def answer(self, answer: Answer) -> CallView:
+        """Record the first answer to the question of a call (its wait `k`) and wake its run; return the call with it.
+
+        The same answer again returns the recorded one. Event: `question.answered`.
+
+        Raises:
+            NotFound: no such question of this principal, who owns the run.
+            Conflict: answered otherwise (`already_answered`), or its time is over or its run or call has ended
+                (`question_closed`).
+        """
+        ...
+
+    async def signal(self, signal: Signal) -> None:
+        """Give a signal to the oldest open wait for its name in a run, which wakes it, or keep it for the next one.
+
+        One to a root run is for the runs below it too: for a wait of its own first. Event: `signal.received`.
+
+        Raises:
+            NotFound: no such run of this principal (and agent, when given).
+            Conflict: `run_ended`, `too_many_signals` (1000 are kept), `idempotency_key_reused` (with another payload).
         """
         ...
 
@@ -281,8 +245,16 @@ class Store(FileStore, TransactionStore, Protocol):
         """Read a leased run's rows anew; raise `LeaseLost` when the lease is not current."""
         ...
 
-    async def history(self, lease: Lease) -> tuple[Message, ...]:
-        """Read the messages of the conversation's earlier runs, with their calls, in order; all of them have ended."""
+    async def history(self, lease: Lease) -> History:
+        """Read the messages of the conversation's earlier runs, with their calls, in order; all of them have ended.
+
+        Those that the newest summary of the thread stands for are left out. A child run is a thread of its own, so it
+        has no earlier ones.
+        """
+        ...
+
+    async def usages(self, lease: Lease) -> tuple[Usage, ...]:
+        """Return what each run above and the run itself have used, the root first, each with all below; `LeaseLost`."""
         ...
 
     def write(self, change: Change) -> asyncio.Future[float | None]:
@@ -290,7 +262,7 @@ class Store(FileStore, TransactionStore, Protocol):
 
         Returns when it was stored, in seconds since 1970, or None when it had been stored before.
         Changes of many runs that wait at the same moment share a commit; a refused one leaves the others alone.
-        A change that adds a message, a result or a step sets the run's crashes to 0.
+        A change that adds a message, a result, a step or a wait sets the run's crashes to 0.
 
         Raises:
             LeaseLost: the lease is not current, or the run has ended.
@@ -302,9 +274,10 @@ class Store(FileStore, TransactionStore, Protocol):
     async def pause(self, change: Change, until: float | None, kinds: tuple[str, ...]) -> bool:
         """Store a change and let the run wait, without a worker, until a decision or a time (seconds since 1970).
 
-        Looks again in the same transaction: when an approval of an open call was decided already, nothing waits and
-        False says "go on" (the change is stored all the same, but for its events). Event: `run.waiting`. What `write`
-        refuses is refused here too.
+        Looks again in the same transaction: when an approval of an open call was decided already, when the last wait of
+        a started call is over by a value, or when a call that waits for a child was settled by the child's end, nothing
+        waits and False says "go on" (the change is stored all the same, but for its events). Event: `run.waiting`. What
+        `write` refuses is refused here too.
         """
         ...
 
@@ -376,8 +349,8 @@ class Store(FileStore, TransactionStore, Protocol):
         """
         ...
 
-    async def run_messages(self, run_id: str, principal: Principal) -> tuple[Message, ...]:
-        """Return all messages of the principal's run with their calls, in order; raise `NotFound`."""
+    async def run_messages(self, run_id: str, principal: Principal, *, calls: bool = True) -> tuple[Message, ...]:
+        """Return all messages of the principal's run, in order, with their calls or without; raise `NotFound`."""
         ...
 
     async def list_runs(

@@ -10,18 +10,23 @@ from amoxi_py.domain.event import Event, EventType
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.tool_call import ToolCall
+from amoxi_py.domain.wait import Wait
 
 T = TypeVar("T")
 
 
 class CallView(Struct, frozen=True, kw_only=True):
-    """A call with what a decision about it needs to know."""
+    """A call with what a decision about it needs to know.
+
+    `waits` are all that it has waited for, in order, where the call was asked for by its id.
+    """
 
     call: ToolCall
     run_id: str
     agent: str
     conversation_id: str
     requested_by: Principal
+    waits: tuple[Wait, ...] = ()
 
 
 class Conversation(Struct, frozen=True, kw_only=True):
@@ -88,4 +93,6 @@ def event_size(event: Event) -> int:
 
 def _call_size(call: ToolCall) -> int:
     edited = None if call.approval is None else call.approval.arguments
-    return len(call.arguments) + len(call.result or "") + len(edited or "")
+    wait = call.wait
+    asked = 0 if wait is None else len(wait.name) + len(wait.schema or "") + len(wait.value or "")
+    return len(call.arguments) + len(call.result or "") + len(edited or "") + asked

@@ -9,11 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from amoxi_py.engine.context import Interrupted
-    from amoxi_py.models.script import Gate, Script, broken, call, fail, pause, raw_call, reply, tries
+    from amoxi_py.models.script import (
+        Gate,
+        Script,
+        broken,
+        call,
+        fail,
+        pause,
+        raw_call,
+        reply,
+        slowly,
+        thinking,
+        tries,
+    )
     from amoxi_py.models.scripted import ScriptedModel
     from amoxi_py.testing import crash
     from amoxi_py.testing.agent_run import AgentRun, CallRecord, EventRecord, MessageRecord
     from amoxi_py.testing.agents import arun_agent, run_agent
+    from amoxi_py.testing.answers import AskedQuestion
     from amoxi_py.testing.client import Client
     from amoxi_py.testing.contexts import tool_context
     from amoxi_py.testing.decisions import Asked
@@ -22,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentRun",
     "Asked",
+    "AskedQuestion",
     "CallRecord",
     "Client",
     "EventRecord",
@@ -40,6 +54,8 @@ __all__ = [
     "raw_call",
     "reply",
     "run_agent",
+    "slowly",
+    "thinking",
     "tool_context",
     "tries",
 ]
@@ -48,6 +64,7 @@ _SCRIPT = "amoxi_py.models.script"
 _MODULES = {
     "AgentRun": "amoxi_py.testing.agent_run",
     "Asked": "amoxi_py.testing.decisions",
+    "AskedQuestion": "amoxi_py.testing.answers",
     "CallRecord": "amoxi_py.testing.agent_run",
     "Client": "amoxi_py.testing.client",
     "EventRecord": "amoxi_py.testing.agent_run",
@@ -65,6 +82,8 @@ _MODULES = {
     "raw_call": _SCRIPT,
     "reply": _SCRIPT,
     "run_agent": "amoxi_py.testing.agents",
+    "slowly": _SCRIPT,
+    "thinking": _SCRIPT,
     "tool_context": "amoxi_py.testing.contexts",
     "tries": _SCRIPT,
 }

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from amoxi_py.domain.encoding import decode_json
 from amoxi_py.domain.event import Event, message_json
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.run import Run
@@ -69,6 +70,8 @@ class AgentRun:
         requests: What the model was asked for this run, in order.
         model_failures: What was wrong with failed requests of the model.
         files: The bytes of the files that its tools saved and its answers show, by name.
+        children: The runs of agents that it asked, in the order of the calls. Of one of them `messages` are its own,
+            and `requests` are all that its agent's model was asked in this test.
     """
 
     run: Run
@@ -77,6 +80,7 @@ class AgentRun:
     requests: tuple[ModelRequest, ...]
     model_failures: tuple[str, ...] = ()
     files: Mapping[str, bytes] = field(default_factory=dict)
+    children: tuple[AgentRun, ...] = ()
     first_message: int = field(default=0, repr=False)
     scratch: Scratch | None = field(default=None, repr=False, compare=False)
 
@@ -84,6 +88,11 @@ class AgentRun:
     def output(self) -> str | None:
         """What the agent said last; None when the run did not complete."""
         return self.run.output
+
+    @property
+    def result(self) -> Any:
+        """The structured result of an agent with `result=`, as plain JSON values; None when there is none."""
+        return None if self.run.result is None else decode_json(self.run.result)
 
     @property
     def status(self) -> str:
@@ -99,6 +108,18 @@ class AgentRun:
     def progress(self) -> tuple[str, ...]:
         """The progress lines of its tools."""
         return tuple(event.data["text"] for event in self.events if event.type == "tool.progress")
+
+    def child(self, agent: str) -> AgentRun:
+        """Return the one run of an agent that it asked.
+
+        Raises:
+            AssertionError: it was not asked, or more than once.
+        """
+        found = [child for child in self.children if child.run.agent == agent]
+        if len(found) != 1:
+            asked = ", ".join(child.run.agent for child in self.children) or "nobody"
+            raise AssertionError(f"{agent!r} was asked {len(found)} times, not once; asked: {asked}")
+        return found[0]
 
     def call(self, tool: str) -> CallRecord:
         """Return the one call of a tool.

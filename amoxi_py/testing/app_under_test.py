@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,9 @@ AnyModel = ChatModel | str
 """A model object, or the name of one that asks nobody outside: `offline`."""
 
 
+_IMPATIENT = {"ai.models.max-wait-s": 5}  # no test waits minutes for a model whose script says that it is away
+
+
 def settings_of_test(folder: Path, store: Path, given: Mapping[str, Any] | None = None) -> Settings:
     """Return the settings of the app in `folder`, without a look at the environment of this process.
 
@@ -43,27 +46,33 @@ def settings_of_test(folder: Path, store: Path, given: Mapping[str, Any] | None 
         folder,
         profile=PROFILE,
         environ={},
-        given={**_OWN_STORE, "ai.store.path": str(store), **(given or {})},
+        given={**_OWN_STORE, "ai.store.path": str(store), **_IMPATIENT, **(given or {})},
     )
 
 
 def declarations_of(
-    agent: type[Any] | str | None, package: str | None, replaced: Collection[type[Any]] = ()
+    agent: type[Any] | str | None,
+    package: str | None,
+    replaced: Collection[type[Any]] = (),
+    hooks: Collection[Any] = (),
 ) -> Declarations:
     """Return what an app's package declares, or without one what an agent's class does with all that it refers to.
 
-    A function that is marked with `@provides` is found around the agent, and in imported modules of its package.
+    A function that is marked with `@provides` is found around the agent, and in imported modules of its package;
+    `hooks` are not looked for, but given, where there is no package.
 
     Raises:
         DeclarationError: the declarations cannot work.
         TypeError: there is neither a class nor a package, or what is replaced is nothing that anything asks for.
     """
+    if package is not None and hooks:
+        raise TypeError("`hooks` is for an agent without its package; those of a package are found")
     if package is not None:
         found = scan_package(package, provided=(*PROVIDED, *replaced))
     elif isinstance(agent, type):
         if get_mark(agent, AgentMark) is None:
             raise TypeError(f"{agent.__qualname__!r} is no agent; mark the class with @agent")
-        found = build_declarations([agent], provided=(*PROVIDED, *replaced), nearby=_providers_beside(agent))
+        found = build_declarations([agent, *hooks], provided=(*PROVIDED, *replaced), nearby=_providers_beside(agent))
     else:
         raise TypeError(
             f"the agent {agent!r} is a name; give its class, or say which app it is of with `package='app'`"
@@ -85,13 +94,40 @@ def agent_of(declarations: Declarations, agent: type[Any] | str) -> AgentDefinit
     return found
 
 
-def model_of_test(model: AnyModel) -> ChatModel:
-    """Return the model that a test names.
+def models_of_test(
+    model: AnyModel | Mapping[str, AnyModel], agents: Iterable[str], asked: Iterable[str] = ()
+) -> dict[str, ChatModel]:
+    """Return the models of agents, by name: the one that a test names, or those that it names by agent.
+
+    Args:
+        model: What the test gives; an agent that it names none for has the offline model.
+        agents: The names of all agents.
+        asked: The names of those that the test must not forget.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: one is none.
+        LookupError: there is no such agent, or one that is asked has no model.
     """
-    return resolve_model(model, {})
+    names = list(agents)
+    if not isinstance(model, Mapping):
+        return dict.fromkeys(names, resolve_model(model, {}))
+    unknown, forgotten = sorted(model.keys() - set(names)), sorted(set(asked) - model.keys())
+    if unknown:
+        raise LookupError(f"`model` names {unknown[0]!r}, which is no agent; the app has: {', '.join(sorted(names))}")
+    if forgotten:
+        raise LookupError(f"`model` has none for {forgotten[0]!r}; give it one: model={{{forgotten[0]!r}: ...}}")
+    return {name: resolve_model(model.get(name, "offline"), {}) for name in names}
+
+
+def agents_asked(declarations: Declarations, agent: AgentDefinition) -> list[AgentDefinition]:
+    """Return an agent, all that it may ask, and all that those may ask, each once."""
+    found: dict[str, AgentDefinition] = {}
+    new = [agent]
+    while new:
+        found.update((one.name, one) for one in new)
+        asked = [tool.asks for one in new for tool in one.tools if tool.asks is not None]
+        new = [declarations.catalog.agents[name] for name in dict.fromkeys(asked) if name not in found]
+    return list(found.values())
 
 
 @asynccontextmanager

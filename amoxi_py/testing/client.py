@@ -56,11 +56,12 @@ class Client:
     def until_status(self, run_id: str, *statuses: str, timeout: float = 20.0) -> dict[str, Any]:
         """Return the run when it has one of these statuses; by default, when it has ended."""
         wanted = statuses or _FINAL
-        deadline = time.monotonic() + timeout
+        begun = time.monotonic()
         while (run := self.run(run_id))["status"] not in wanted:
-            if time.monotonic() > deadline:
+            waited = time.monotonic() - begun
+            if waited > timeout:
                 raise AssertionError(f"the run is not {' or '.join(wanted)} within {timeout:g} s: {run!r}")
-            time.sleep(0.01)
+            time.sleep(min(0.01 + waited / 20, 0.1))
         return run
 
     def cancel(self, run_id: str) -> dict[str, Any]:
@@ -70,6 +71,14 @@ class Client:
     def decide(self, run_id: str, call_id: str, decision: str, **more: Any) -> dict[str, Any]:
         """Decide about a call, `approve` or `decline`, with `reason` or `arguments`; return the approval."""
         return self._json(self.http.post(f"/runs/{run_id}/approvals/{call_id}", json={"decision": decision, **more}))
+
+    def answer(self, run_id: str, call_id: str, answer: Any, **more: Any) -> dict[str, Any]:
+        """Answer a question of a call and return the question; `k` is its number, or `question` its text."""
+        return self._json(self.http.post(f"/runs/{run_id}/answers/{call_id}", json={"answer": answer, **more}))
+
+    def signal(self, run_id: str, name: str, payload: Any = None) -> dict[str, Any]:
+        """Send a signal to a run."""
+        return self._json(self.http.post(f"/runs/{run_id}/signals/{name}", json={"payload": payload}))
 
     def events(self, run_id: str, *, after: int | None = None, timeout: float = 60.0) -> list[EventRecord]:
         """Read a run's stream to its end; one that waits for somebody has none until he decides."""

@@ -1,7 +1,7 @@
 """`tool_context`: what a tool takes as its context, for a test that calls the tool's function itself.
 
 Steps, progress and the signal are the engine's own; only the store is left out, so what a context has recorded is gone
-with it, unless `again` gives the context of the next try.
+with it, unless `again` gives the context of the next try. What a tool waits for is there at once.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import threading
-from collections.abc import AsyncIterable, Mapping
+from collections.abc import AsyncIterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Literal, overload
 
@@ -26,6 +26,7 @@ from amoxi_py.engine.values import decode_value
 from amoxi_py.errors import InvalidRequest, NotFound
 from amoxi_py.ports.transactions import Work
 from amoxi_py.testing.agents import SOMEBODY
+from amoxi_py.testing.waits import GivenWaits
 
 _THREADS = 16
 
@@ -65,6 +66,8 @@ class RecordedContext(CallToolContext):
     Attributes:
         progress_lines: What the tool told, in order.
         step_records: Its steps by name, as they are stored.
+        questions: What it asked, in order.
+        slept: For how many seconds it wanted to sleep, in order.
     """
 
     @property
@@ -79,6 +82,7 @@ class RecordedContext(CallToolContext):
         attempt: int,
         records: Mapping[str, StepRecord],
         files: FilesInMemory,
+        waits: GivenWaits,
         connection: Any = None,
     ) -> None:
         self.progress_lines: list[str] = []
@@ -89,11 +93,15 @@ class RecordedContext(CallToolContext):
             call_id=call_id,
             attempt=attempt,
             steps=steps,
+            waits=waits.of_next_try(),
             progress=self.progress_lines.append,
             files=files,
         )
         self._files = files
+        self._given_waits = waits
         self._connection = connection
+        self.questions = waits.questions
+        self.slept = waits.slept
 
     @property
     def steps_done(self) -> dict[str, Any]:
@@ -107,7 +115,13 @@ class RecordedContext(CallToolContext):
     def again(self) -> RecordedContext:
         """Return the context of the next try of the same call, after a crash: recorded steps do not run again."""
         return RecordedContext(
-            self._run, self.call_id, self.attempt + 1, self.step_records, self._files, self._connection
+            self._run,
+            self.call_id,
+            self.attempt + 1,
+            self.step_records,
+            self._files,
+            self._given_waits,
+            self._connection,
         )
 
     async def _keep(self, record: StepRecord) -> None:
@@ -132,6 +146,8 @@ class RecordedSyncContext(SyncCallContext):
         self._recorded = inner
         self.progress_lines = inner.progress_lines
         self.step_records = inner.step_records
+        self.questions = inner.questions
+        self.slept = inner.slept
 
     @property
     def steps_done(self) -> dict[str, Any]:
@@ -168,6 +184,8 @@ def tool_context(
     agent: str = "test-agent",
     attempt: int = 1,
     files: Mapping[str, bytes] | None = None,
+    answers: Sequence[Any] = (),
+    signals: Mapping[str, Sequence[Any]] | None = None,
     connection: Any = None,
 ) -> RecordedContext: ...
 @overload
@@ -179,6 +197,8 @@ def tool_context(
     agent: str = "test-agent",
     attempt: int = 1,
     files: Mapping[str, bytes] | None = None,
+    answers: Sequence[Any] = (),
+    signals: Mapping[str, Sequence[Any]] | None = None,
     connection: Any = None,
 ) -> RecordedSyncContext: ...
 def tool_context(
@@ -189,6 +209,8 @@ def tool_context(
     agent: str = "test-agent",
     attempt: int = 1,
     files: Mapping[str, bytes] | None = None,
+    answers: Sequence[Any] = (),
+    signals: Mapping[str, Sequence[Any]] | None = None,
     connection: Any = None,
 ) -> RecordedContext | RecordedSyncContext:
     """Return a context to call a tool's function with, as it stands in the code.
@@ -200,6 +222,8 @@ def tool_context(
         agent: The agent's name on the wire.
         attempt: The try of the call.
         files: Files that `open_file` finds: bytes by id; the id is the file's name too.
+        answers: What `ask` returns, one after the other: JSON values as a person gives them, or `TimeoutError`.
+        signals: What `wait_for` returns: by the signal's name the payloads, one after the other, or `TimeoutError`.
         connection: What `ctx.transaction` gives to its functions; the test itself commits or rolls back.
     """
     run_id = new_id("run")
@@ -213,7 +237,8 @@ def tool_context(
         lingering=set(),
     )
     call_id = call_id_of(run_id, 1, 0) if call_id is None else call_id
-    context = RecordedContext(run, call_id, attempt, {}, FilesInMemory(call_id, files or {}), connection)
+    waits = GivenWaits(answers, signals or {})
+    context = RecordedContext(run, call_id, attempt, {}, FilesInMemory(call_id, files or {}), waits, connection)
     return _sync(context) if sync else context
 
 

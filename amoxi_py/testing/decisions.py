@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import isawaitable
 from typing import Any, Literal
@@ -33,12 +33,14 @@ class Asked:
 
 
 class Decisions:
-    """The answers of one run; `unanswered` says what nobody had an answer for."""
+    """The answers of one run; the first of `agents` is asked by the test, the others by it."""
 
-    def __init__(self, answers: Mapping[str, Answer], agent: AgentDefinition, principal: Principal) -> None:
+    def __init__(self, answers: Mapping[str, Answer], agents: Sequence[AgentDefinition], principal: Principal) -> None:
+        agent = agents[0]
+        self._tools = {tool.name: tool for one in agents for tool in one.tools}
         for name in answers:
-            if agent.tool(name) is None:
-                known = ", ".join(tool.name for tool in agent.tools) or "none"
+            if name not in self._tools:
+                known = ", ".join(self._tools) or "none"
                 raise LookupError(f"`decide` names {name!r}, which is no tool of {agent.name!r}; its tools: {known}")
         self._answers = answers
         self._agent = agent
@@ -83,7 +85,7 @@ class Decisions:
 
         Whom a function lets decide is not known; a person stands for them.
         """
-        definition = self._agent.tool(tool)
+        definition = self._tools.get(tool)
         approver = "" if definition is None else definition.approver
         if approver == FUNCTION:
             return Principal(id=_ANYBODY, name="approver", channel="code", tenant=self._principal.tenant)

@@ -11,25 +11,51 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Literal, cast
 
-from amoxi_py.ports.store import Change, Store, Verdict
+from amoxi_py.ports.changes import Change
+from amoxi_py.ports.inputs import Signal, Verdict
+from amoxi_py.ports.store import Store
 from amoxi_py.ports.transactions import StepPlace
 
 When = Literal["before", "after"]
 
 CHECKPOINTS = frozenset(
-    {"submit", "cancel", "decide", "erase", "write", "pause", "release", "save_file", "delete_file", "commit_step"}
+    {
+        "answer",
+        "cancel",
+        "commit_step",
+        "decide",
+        "delete_file",
+        "drop_webhook",
+        "erase",
+        "forget_records",
+        "keep_record",
+        "keep_webhook",
+        "note_delivery",
+        "pause",
+        "put_off_webhook",
+        "release",
+        "save_file",
+        "signal",
+        "submit",
+        "take_record",
+        "write",
+    }
 )
 """The verbs of the store that change what is known of a run. The others look, or keep the worker's own lease."""
 
 LOOKS = frozenset(
     {
         "arrivals",
+        "asking_before",
         "behind",
         "busy_runs",
         "delivery",
         "files_of_run",
         "find_files",
         "find_log",
+        "find_record",
+        "find_records",
+        "find_webhook",
         "get_call",
         "get_file",
         "get_run",
@@ -37,11 +63,14 @@ LOOKS = frozenset(
         "list_approvals",
         "list_conversations",
         "list_runs",
+        "list_tasks",
+        "list_webhooks",
         "load",
         "read_conversation",
         "read_file",
         "read_log",
         "run_messages",
+        "usages",
     }
 )
 """The verbs that change nothing: a kill after one finds what a kill before it does."""
@@ -123,11 +152,14 @@ def describe(verb: str, arguments: tuple[Any, ...]) -> str:
             calls = ", ".join(call.tool for call in subject.message.calls)
             parts.append(f"the model's reply, which calls {calls}" if calls else "the model's reply")
         parts += [f"the step {step.record.name!r}" for step in subject.steps]
+        parts += [f"the wait {new.wait.k} of call {new.turn}.{new.n}" for new in subject.waits]
         parts += [f"the start of call {turn}.{n}" for turn, n in (*subject.starts, *subject.retries)]
         parts += [f"the result of call {one.turn}.{one.n}" for one in subject.results]
         parts += [f"the end, {subject.end}"] if subject.end is not None else []
     elif isinstance(subject, Verdict):
         parts.append(subject.decision)
+    elif isinstance(subject, Signal):
+        parts.append(subject.name)
     elif isinstance(subject, StepPlace):
         parts.append(f"the step {subject.name!r}")
     return f"{verb} ({', '.join(parts)})" if parts else verb

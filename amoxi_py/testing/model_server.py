@@ -1,6 +1,6 @@
-"""The strict model server: OpenAI's Chat Completions over real HTTP on loopback, played from a script.
+"""The strict model server: OpenAI's and Anthropic's APIs over real HTTP on loopback, played from a script.
 
-It answers 400 to everything that the real API refuses, records all requests, and breaks off where the script says so.
+It answers 400 to everything that the real APIs refuse, records all requests, and breaks off where the script says so.
 It is an own small HTTP/1.1 server, because a web framework cannot end a connection in the middle of a chunk.
 """
 
@@ -14,12 +14,20 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Self
 
-from amoxi_py.models.openai_body import OpenAIBody, read_openai_body
-from amoxi_py.models.script import Script, ScriptedCall, ScriptedFailure, ScriptedReply, ScriptPlayer
+from amoxi_py.models.script import (
+    Script,
+    ScriptedCall,
+    ScriptedFailure,
+    ScriptedReply,
+    ScriptedThinking,
+    ScriptPlayer,
+)
 from amoxi_py.ports.chat_model import ModelRequest
+from amoxi_py.testing.anthropic_answers import AnthropicWire
+from amoxi_py.testing.openai_answers import OpenAIWire
+from amoxi_py.testing.wire import CutHere, Spoken, Wire
 
 _MOST_HEADERS = 64 * 1024
-_FINISH = {"length": "length", "content_filter": "content_filter"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +60,7 @@ class StrictModelServer:
     Attributes:
         requests: The requests that it took, in order, as the model port knows them.
         bodies: The bodies of all requests, refused ones too, as they came.
-        keys: The bearer tokens of all requests.
+        keys: The keys that the requests came with.
         refused: What was wrong with the requests that it refused; a test ends with this empty.
         left: Replies that the client left before they were finished.
 
@@ -61,7 +69,10 @@ class StrictModelServer:
         port: Where it listens; 0 takes a free one.
         max_body: Bytes above which a request is refused as too long for the model's context.
         streams: Whether it streams when asked to; some servers answer in one piece all the same.
-        one_index: Whether it counts every streamed call as number 0, as some servers do.
+        one_index: Whether it counts every streamed call as number 0, as some servers of OpenAI's API do.
+        reasoning: The field for reasoning in OpenAI's form: `reasoning_content`, `reasoning` or `reasoning_details`.
+        like: The provider whose own rules it keeps to in OpenAI's form, besides those of all: `openai`, `mistral`,
+            `groq` or `gemini`.
         on_refused: Told of every problem, in the server's thread.
     """
 
@@ -73,6 +84,8 @@ class StrictModelServer:
         max_body: int | None = None,
         streams: bool = True,
         one_index: bool = False,
+        reasoning: str = "reasoning_content",
+        like: str | None = None,
         on_refused: Callable[[str], object] | None = None,
     ) -> None:
         self.requests: list[ModelRequest] = []
@@ -85,7 +98,8 @@ class StrictModelServer:
         self._max_body = max_body
         self._on_refused = on_refused
         self.streams = streams
-        self.one_index = one_index
+        self.openai = OpenAIWire(one_index=one_index, reasoning=reasoning, like=like)
+        self.wires: dict[str, Wire] = {"/v1/chat/completions": self.openai, "/v1/messages": AnthropicWire()}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="strict-model-server", daemon=True)
         self._started = threading.Event()
@@ -96,6 +110,11 @@ class StrictModelServer:
     def url(self) -> str:
         """The base URL for an OpenAI client, such as `http://127.0.0.1:40123/v1`."""
         return f"http://127.0.0.1:{self._port}/v1"
+
+    @property
+    def anthropic_url(self) -> str:
+        """The base URL for an Anthropic client, such as `http://127.0.0.1:40123`."""
+        return f"http://127.0.0.1:{self._port}"
 
     def start(self) -> Self:
         """Listen; return when clients can connect."""
@@ -160,16 +179,20 @@ class StrictModelServer:
         finally:
             writer.close()
 
-    async def _take(self, request: _HttpRequest) -> tuple[OpenAIBody | None, ScriptedReply | ScriptedFailure]:
+    async def _take(self, request: _HttpRequest) -> tuple[Any, ScriptedReply | ScriptedFailure]:
         self.bodies.append(request.body)
-        self.keys.append(request.headers.get("authorization", "").removeprefix("Bearer "))
-        if request.method != "POST" or request.path != "/v1/chat/completions":
+        bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
+        self.keys.append(bearer or request.headers.get("x-api-key", ""))
+        wire = self.wires.get(request.path) if request.method == "POST" else None
+        if wire is None:
             return None, ScriptedFailure(status=404, text=f"no route {request.method} {request.path}")
         if self._max_body is not None and len(request.body) > self._max_body:
             return None, self._refuse(
                 [f"the context is too long: {len(request.body)} bytes"], "context_length_exceeded"
             )
-        read, problems = read_openai_body(request.body)
+        if wire is not self.openai and not self.keys[-1]:
+            return None, ScriptedFailure(status=401, text="x-api-key header is required")
+        read, problems = wire.read(request.body, request.headers)
         if read is None or problems:
             return None, self._refuse(problems, "invalid_request_error")
         self.requests.append(read.request)
@@ -190,19 +213,15 @@ class _Answer:
     server: StrictModelServer
     reader: _Reader
     writer: asyncio.StreamWriter
-    id: str = "chatcmpl-scripted"
-    model: str = ""
 
     async def give(self, request: _HttpRequest) -> None:
-        body, answer = await self.server._take(request)
-        if isinstance(answer, ScriptedFailure) or body is None:
-            assert isinstance(answer, ScriptedFailure)
-            await self._fail(answer)
+        asked, answer = await self.server._take(request)
+        wire = self.server.wires.get(request.path, self.server.openai)
+        if isinstance(answer, ScriptedFailure):
+            headers = {} if answer.retry_after is None else {"retry-after": f"{answer.retry_after:g}"}
+            await self._send(answer.status, json.dumps(wire.failure(answer)).encode(), headers=headers)
             return
-        self.model = body.model
-        playing = asyncio.ensure_future(
-            self._stream(body, answer) if body.stream and self.server.streams else self._whole(answer)
-        )
+        playing = asyncio.ensure_future(self._play(wire, asked, answer))
         leaving = asyncio.ensure_future(self.reader.ended.wait())
         try:
             await asyncio.wait({playing, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -215,59 +234,38 @@ class _Answer:
                 task.cancel()
             await asyncio.gather(playing, leaving, return_exceptions=True)
 
-    async def _fail(self, failure: ScriptedFailure) -> None:
-        error = {"message": failure.text, "type": failure.reason or "error", "param": None, "code": failure.reason}
-        headers = {} if failure.retry_after is None else {"retry-after": f"{failure.retry_after:g}"}
-        await self._send_json(failure.status, {"error": error}, headers)
+    async def _play(self, wire: Wire, asked: Any, reply: ScriptedReply) -> None:
+        if reply.ending == "html":
+            await self._send(200, _PAGE, "text/html; charset=utf-8")
+        elif reply.ending == "empty_body":
+            await self._send(200, b"", "text/event-stream" if asked.stream else "application/json")
+        elif asked.stream and self.server.streams:
+            await self._stream(wire, asked, reply)
+        else:
+            await self._whole(wire, asked, reply)
 
-    async def _whole(self, reply: ScriptedReply) -> None:
-        texts: list[str] = []
-        calls: list[dict[str, Any]] = []
-        async for part in _play(reply):
-            if isinstance(part, str):
-                texts.append(part)
-            else:
-                calls.append(_call_json(part, len(calls)))
+    async def _whole(self, wire: Wire, asked: Any, reply: ScriptedReply) -> None:
+        spoken = [part async for part in _spoken(reply)]
         if reply.ending in ("cut", "unfinished"):
             self._cut()
-        if reply.ending == "error":
-            await self._send_json(200, {"error": _ERROR})
-            return
-        message: dict[str, Any] = {"role": "assistant", "content": "".join(texts) or None}
-        if calls:
-            message["tool_calls"] = calls
-        choice = {"index": 0, "message": message, "finish_reason": _finish_reason(reply, bool(calls))}
-        head = {"id": self.id, "object": "chat.completion", "created": 0, "model": self.model}
-        await self._send_json(200, {**head, "choices": [choice], "usage": _usage_json(reply)})
+        body = json.dumps(wire.whole(asked, reply, spoken)).encode()
+        if reply.ending == "bad_json":
+            body = body[: len(body) // 2]
+        await self._send(200, body, "text/plain" if reply.ending == "wrong_type" else "application/json")
 
-    async def _stream(self, body: OpenAIBody, reply: ScriptedReply) -> None:
+    async def _stream(self, wire: Wire, asked: Any, reply: ScriptedReply) -> None:
+        kind = "text/plain" if reply.ending == "wrong_type" else "text/event-stream; charset=utf-8"
         self.writer.write(
-            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
-            b"cache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n"
+            f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\n"
+            "cache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n".encode()
         )
-        self._event(self._chunk({"role": "assistant", "content": ""}))
-        count = 0
-        async for part in _play(reply):
-            if isinstance(part, str):
-                self._event(self._chunk({"content": part}))
-            else:
-                for piece in _call_pieces(part, count, 0 if self.server.one_index else count):
-                    self._event(self._chunk({"tool_calls": [piece]}))
-                count += 1
-            await self.writer.drain()
-        if reply.ending == "cut":
-            self._cut()
-        if reply.ending == "error":
-            self._event({"error": _ERROR})
-        elif reply.ending != "unfinished":
-            self._event(self._chunk({}, _finish_reason(reply, count > 0)))
-            if body.include_usage:
-                self._event({**self._chunk({}), "choices": [], "usage": _usage_json(reply)})
-        if reply.ending == "late_cut":
+        try:
+            async for event in wire.stream(asked, reply, _spoken(reply)):
+                self.writer.write(b"%x\r\n%b\r\n" % (len(event), event))
+                await self.writer.drain()
+        except CutHere:
             await self.writer.drain()
             self._cut()
-        if reply.ending not in ("unfinished", "no_done"):
-            self._chunked(b"data: [DONE]\n\n")
         self.writer.write(b"0\r\n\r\n")
         await self.writer.drain()
 
@@ -275,27 +273,17 @@ class _Answer:
         self.writer.transport.abort()
         raise ConnectionResetError("the script cuts the connection here")
 
-    def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
-        choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
-        head = {"id": self.id, "object": "chat.completion.chunk", "created": 0, "model": self.model}
-        return {**head, "choices": [choice]}
-
-    def _event(self, value: dict[str, Any]) -> None:
-        self._chunked(b"data: " + json.dumps(value).encode() + b"\n\n")
-
-    def _chunked(self, data: bytes) -> None:
-        self.writer.write(b"%x\r\n%b\r\n" % (len(data), data))
-
-    async def _send_json(self, status: int, value: dict[str, Any], headers: dict[str, str] | None = None) -> None:
-        data = json.dumps(value).encode()
+    async def _send(
+        self, status: int, body: bytes, kind: str = "application/json", headers: dict[str, str] | None = None
+    ) -> None:
         reason = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "Scripted"
-        lines = [f"HTTP/1.1 {status} {reason}", "content-type: application/json", f"content-length: {len(data)}"]
+        lines = [f"HTTP/1.1 {status} {reason}", f"content-type: {kind}", f"content-length: {len(body)}"]
         lines += [f"{name}: {text}" for name, text in (headers or {}).items()]
-        self.writer.write("\r\n".join([*lines, "", ""]).encode() + data)
+        self.writer.write("\r\n".join([*lines, "", ""]).encode() + body)
         await self.writer.drain()
 
 
-_ERROR = {"message": "scripted error in the stream", "type": "server_error", "param": None, "code": None}
+_PAGE = b"<!doctype html><title>Sign in</title><p>A page of a proxy in between.</p>"
 
 
 async def _read_request(reader: asyncio.StreamReader) -> _HttpRequest | None:
@@ -322,34 +310,9 @@ async def _read_chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
     await reader.readline()
 
 
-async def _play(reply: ScriptedReply) -> AsyncIterator[str | ScriptedCall]:
+async def _spoken(reply: ScriptedReply) -> AsyncIterator[Spoken]:
     for part in reply.parts:
-        if isinstance(part, (str, ScriptedCall)):
+        if isinstance(part, (str, ScriptedCall, ScriptedThinking)):
             yield part
         else:
             await part.wait()
-
-
-def _finish_reason(reply: ScriptedReply, calls: bool) -> str:
-    return _FINISH.get(reply.ending, "tool_calls" if calls else "stop")
-
-
-def _usage_json(reply: ScriptedReply) -> dict[str, int]:
-    told, said = reply.usage.input_tokens, reply.usage.output_tokens
-    return {"prompt_tokens": told, "completion_tokens": said, "total_tokens": told + said}
-
-
-def _call_json(call: ScriptedCall, index: int) -> dict[str, Any]:
-    function = {"name": call.name, "arguments": call.arguments}
-    return {"id": f"call_{index + 1}" if call.id is None else call.id, "type": "function", "function": function}
-
-
-def _call_pieces(call: ScriptedCall, place: int, index: int) -> list[dict[str, Any]]:
-    """Return a call as it is streamed: its name first, then its arguments in two pieces."""
-    whole = _call_json(call, place)
-    middle = len(call.arguments) // 2
-    pieces = [part for part in (call.arguments[:middle], call.arguments[middle:]) if part]
-    return [
-        {"index": index, **whole, "function": {"name": call.name, "arguments": ""}},
-        *({"index": index, "function": {"arguments": piece}} for piece in pieces),
-    ]

@@ -13,7 +13,7 @@ import uvicorn
 
 from amoxi_py.app.runtime import Runtime, StandIns
 from amoxi_py.app.web import Serving, web_app
-from amoxi_py.testing.app_under_test import AnyModel, declarations_of, model_of_test, settings_of_test
+from amoxi_py.testing.app_under_test import AnyModel, declarations_of, models_of_test, settings_of_test
 from amoxi_py.testing.client import Client
 
 _START_S = 30.0
@@ -26,7 +26,7 @@ class AppServer:
     Args:
         folder: Where `application.json` is.
         store: The folder of its store.
-        model: Answers for every agent.
+        model: Answers for every agent, or those of a mapping by the agent's name.
         replace: Instances by type, in place of the app's own.
         settings: By key; they win over the files. Visitors without a token are let in unless the files say otherwise.
         package: The app's package, instead of the one that the settings name.
@@ -40,7 +40,7 @@ class AppServer:
         folder: Path,
         store: Path,
         *,
-        model: AnyModel = "offline",
+        model: AnyModel | Mapping[str, AnyModel] = "offline",
         replace: Mapping[type[Any], Any] | None = None,
         settings: Mapping[str, Any] | None = None,
         package: str | None = None,
@@ -51,9 +51,8 @@ class AppServer:
         replaced = dict(replace or {})
         declarations = declarations_of(None, package or wanted.app.package, replaced.keys())
         self._prefix = wanted.ai.http.prefix or ""
-        self._app = web_app(
-            Runtime(wanted, declarations, stand_ins=StandIns(model=model_of_test(model), instances=replaced))
-        )
+        models = models_of_test(model, declarations.catalog.agents)
+        self._app = web_app(Runtime(wanted, declarations, stand_ins=StandIns(model=models, instances=replaced)))
         self._clients: list[Client] = []
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"

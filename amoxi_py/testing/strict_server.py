@@ -1,11 +1,14 @@
 """The strict model server as a command, for tests that start real processes.
 
-`python -m amoxi_py.testing.strict_server --script FILE.json [--port N]` plays a script, prints its address when it
-listens, and writes what it refused to stderr. A script is a list of replies, or an object of such lists by the person's
-message (`"*"` for any other). A reply is one of
+`python -m amoxi_py.testing.strict_server --script FILE.json [--port N]` plays a script, prints its base URLs when it
+listens (the first line is the one for OpenAI clients, the second for Anthropic's), and writes what it refused to
+stderr. A script is a list of replies, or an object of such lists by the person's message (`"*"` for any other). A reply
+is one of
 
 - a text, or a list of parts: texts, `{"call": "refund_order", "arguments": {"order_id": "A-1001"}}` (a text as
-  arguments is sent as it is), `{"pause": 0.5}`, `{"gate_file": "/tmp/go"}` (wait until the file is there);
+  arguments is sent as it is, an `"id"` too), `{"thinking": "...", "redacted": false}`, `{"pause": 0.5}`,
+  `{"gate_file": "/tmp/go"}` (wait until the file is there);
+- `{"slowly": "a text", "seconds": 0.05}`: word by word;
 - `{"parts": [...], "ending": "cut"}`, with an ending of `amoxi_py.testing.broken`;
 - `{"fail": 503, "text": "...", "reason": "...", "retry_after": 1}`;
 - `{"tries": [...]}`: replies to the first, second, ... try of the same request.
@@ -23,15 +26,16 @@ from pathlib import Path
 from typing import Any
 
 from amoxi_py.models.script import (
+    Part,
     Script,
-    ScriptedCall,
     ScriptedReply,
     ScriptItem,
-    Waitable,
     call,
     fail,
     pause,
     raw_call,
+    slowly,
+    thinking,
     tries,
 )
 from amoxi_py.testing.model_server import StrictModelServer
@@ -65,7 +69,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     script = read_script(json.loads(options.script.read_text(encoding="utf-8")))
     with StrictModelServer(script, port=options.port, on_refused=_tell) as server:
-        sys.stdout.write(f"{server.url}\n")
+        sys.stdout.write(f"{server.url}\n{server.anthropic_url}\n")
         sys.stdout.flush()
         threading.Event().wait()
 
@@ -80,20 +84,24 @@ def _read_reply(item: Any) -> ScriptItem:
         return fail(item["fail"], **rest)
     if isinstance(item, dict) and "tries" in item:
         return tries(*(_read_reply(part) for part in item["tries"]))
+    if isinstance(item, dict) and "slowly" in item:
+        return slowly(item["slowly"], item.get("seconds", 0.05))
     if isinstance(item, dict) and "parts" in item:
         parts = tuple(_read_part(part) for part in item["parts"])
         return ScriptedReply(parts=parts, ending=item.get("ending", "finished"))
     return ScriptedReply(parts=tuple(_read_part(part) for part in (item if isinstance(item, list) else [item])))
 
 
-def _read_part(part: Any) -> str | ScriptedCall | Waitable:
+def _read_part(part: Any) -> Part:
     if isinstance(part, str):
         return part
     if isinstance(part, dict) and "call" in part:
         arguments = part.get("arguments", {})
-        if isinstance(arguments, str):
-            return raw_call(part["call"], arguments, part.get("id"))
-        return call(part["call"], **arguments)
+        if not isinstance(arguments, str):
+            arguments = call(part["call"], **arguments).arguments
+        return raw_call(part["call"], arguments, part.get("id"))
+    if isinstance(part, dict) and "thinking" in part:
+        return thinking(part["thinking"], redacted=part.get("redacted", False))
     if isinstance(part, dict) and "pause" in part:
         return pause(part["pause"])
     if isinstance(part, dict) and "gate_file" in part:

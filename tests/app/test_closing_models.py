@@ -112,7 +112,7 @@ def test_models_made_of_a_name_are_closed_at_the_stop_and_the_apps_own_are_left_
                     run = await runtime.engine.wait(submitted.run.id, ANN, timeout=20)
                     assert run.status == "completed"
                 assert (relay.open, relay.made) == (2, 2)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while relay.open:
                     await asyncio.sleep(0.01)
 

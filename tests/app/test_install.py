@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 import uvicorn
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from starlette.responses import JSONResponse, Response
 
 from amoxi_py import Principal, install
@@ -77,12 +77,12 @@ def serving(app: FastAPI, **options: Any) -> Iterator[httpx2.Client]:
         with httpx2.Client(base_url=url, timeout=20, verify=False) as client:
             yield client
         server.should_exit = True
-        thread.join(15)
+        thread.join(60)
         assert not thread.is_alive()
 
 
 def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -221,6 +221,14 @@ def test_a_second_install_or_a_late_one_or_a_taken_prefix_is_refused_by_name(mak
     taken.get("/ai/mine")(lambda: None)
     with pytest.raises(DeclarationError, match="has '/ai/mine' already; give another prefix"):
         install(taken, settings=settings)
+
+    inner, outer = APIRouter(), APIRouter(prefix="/ai")
+    inner.get("/mine")(lambda: None)
+    outer.include_router(inner)
+    included = FastAPI(title="shop")
+    included.include_router(outer)
+    with pytest.raises(DeclarationError, match="has '/ai/mine' already; give another prefix"):
+        install(included, settings=settings)
 
     for prefix in ("", "/", "ai", "/ai/", "/a b"):
         with pytest.raises(DeclarationError, match="it must be like '/ai'"):

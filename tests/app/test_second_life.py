@@ -124,7 +124,7 @@ def test_an_app_that_is_started_again_is_whole_and_goes_on_with_the_runs_it_had(
 
 
 async def until_told(told: list[str], runs: set[str]) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while not runs <= set(told):
             await asyncio.sleep(0.005)
 

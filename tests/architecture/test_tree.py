@@ -22,6 +22,13 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@pytest.fixture(scope="module")
+def trees() -> dict[Path, ast.Module]:
+    """Each source of the package, read once."""
+    assert len(SOURCES) > 100
+    return {path: ast.parse(path.read_text("utf-8")) for path in SOURCES}
+
+
 def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
@@ -32,37 +39,47 @@ def test_the_layers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert use_cases.lint_imports(is_debug_mode=False, cache_dir=None) is True
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_a_file_is_named_after_what_it_holds(path: Path) -> None:
-    words = set(re.split(r"[_.]", path.stem.lower())) | {path.parent.name}
-    assert words & VAGUE == set()
-    assert re.search(r"_v\d+$", path.stem) is None
+def test_files_are_named_after_what_they_hold() -> None:
+    vague = []
+    for path in SOURCES:
+        words = set(re.split(r"[_.]", path.stem.lower())) | {path.parent.name}
+        if words & VAGUE or re.search(r"_v\d+$", path.stem):
+            vague.append(name_of(path))
+    assert vague == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_a_file_opens_with_what_it_holds_and_stays_readable(path: Path) -> None:
-    text = path.read_text("utf-8")
-    docstring = ast.get_docstring(ast.parse(text))
-    assert docstring is not None
-    assert len(docstring) > 20
-    assert len(text.splitlines()) <= LONGEST_FILE
+def test_files_open_with_what_they_hold_and_stay_readable(trees: dict[Path, ast.Module]) -> None:
+    problems = []
+    for path in SOURCES:
+        if len(ast.get_docstring(trees[path]) or "") <= 20:
+            problems.append(f"{name_of(path)} does not say what it holds")
+        if (length := len(path.read_text("utf-8").splitlines())) > LONGEST_FILE:
+            problems.append(f"{name_of(path)} has {length} lines")
+    assert problems == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_a_function_fits_on_a_screen(path: Path) -> None:
+def test_functions_fit_on_a_screen(trees: dict[Path, ast.Module]) -> None:
     long = [
-        f"{function.name}: {function.end_lineno - function.lineno}"
-        for function in functions(ast.parse(path.read_text("utf-8")))
+        f"{name_of(path)}: {function.name}: {function.end_lineno - function.lineno}"
+        for path in SOURCES
+        for function in functions(trees[path])
         if function.end_lineno is not None and function.end_lineno - function.lineno > 80
     ]
     assert long == []
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=name_of)
-def test_no_test_is_skipped_or_expected_to_fail(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Attribute):
-            assert node.attr not in {"skip", "skipif", "xfail", "importorskip"}, f"line {node.lineno}"
+def test_no_test_is_skipped_or_expected_to_fail() -> None:
+    words = {"skip", "skipif", "xfail", "importorskip"}
+    texts = {path: path.read_text("utf-8") for path in sorted((ROOT / "tests").rglob("*.py"))}
+    assert len(texts) > 100
+    found = [
+        f"{name_of(path)}, line {node.lineno}: {node.attr}"
+        for path, text in texts.items()
+        if any(word in text for word in words)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Attribute) and node.attr in words
+    ]
+    assert found == []
 
 
 def test_the_top_level_is_as_described() -> None:

@@ -10,14 +10,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.xdist_group("wheel")  # built once, not by each process of the tests
+pytestmark = [
+    pytest.mark.xdist_group("wheel"),  # built once, not by each process of the tests
+    pytest.mark.timeout(300),
+]
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    subprocess.run(command, check=True, capture_output=True, timeout=100)
+    subprocess.run(command, check=True, capture_output=True, timeout=250)
     [built] = folder.glob("*.whl")
     with zipfile.ZipFile(built) as archive:
         return set(archive.namelist())

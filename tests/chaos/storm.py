@@ -59,7 +59,7 @@ class Storm:
         self._folder = folder
         self._database = database
         self._random = random.Random(seed)  # so that it can be repeated
-        self._forks = Forks(clean_environment())
+        self._forks = Forks(clean_environment(), folder)
         self._tasks: set[asyncio.Task[None]] = set()
         self._database_busy = False
         env = {

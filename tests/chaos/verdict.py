@@ -189,7 +189,7 @@ def _of_rows(ask: Ask, ledger: list[dict[str, Any]], runs: int) -> Iterable[str]
         yield f"run {row} is open"
     for row in ask("SELECT run, turn, n, status FROM @tool_call WHERE status IN ('open', 'started')"):
         yield f"call {row} is open"
-    for row in ask("SELECT run, count(*) FROM @event WHERE type >= 13 GROUP BY run HAVING count(*) <> 1"):
+    for row in ask("SELECT run, count(*) FROM @event WHERE type IN (13, 14, 15) GROUP BY run HAVING count(*) <> 1"):
         yield f"run {row[0]} has {row[1]} ends"
     for row in ask(
         "SELECT run, turn, n, type, count(*) FROM @event WHERE type IN (7, 9) GROUP BY 1, 2, 3, 4 HAVING count(*) > 1"

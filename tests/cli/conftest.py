@@ -153,7 +153,7 @@ class Terminal:
         self.raw = ""
         self._seen = 0
 
-    def see(self, pattern: str, timeout: float = 30.0) -> re.Match[str]:
+    def see(self, pattern: str, timeout: float = 60.0) -> re.Match[str]:
         """Return when the pattern is on the screen, after what was seen before."""
         deadline = time.monotonic() + timeout
         while not (found := re.compile(pattern, re.DOTALL).search(self.text, self._seen)):
@@ -170,7 +170,7 @@ class Terminal:
         """Press keys; `\\x03` is Ctrl-C and `\\x04` is Ctrl-D."""
         os.write(self._ours, text.encode())
 
-    def end(self, timeout: float = 30.0) -> int:
+    def end(self, timeout: float = 60.0) -> int:
         """Read to the end and return the exit code."""
         deadline = time.monotonic() + timeout
         while self._read(max(0.0, deadline - time.monotonic())):

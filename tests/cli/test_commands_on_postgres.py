@@ -66,7 +66,7 @@ def call(server: Any, path: str, body: Any = None) -> Any:
         return json.loads(answer.read())
 
 
-def wait_for(condition: Any, timeout: float = 30.0) -> Any:
+def wait_for(condition: Any, timeout: float = 60.0) -> Any:
     deadline = time.monotonic() + timeout
     while not (found := condition()):
         assert time.monotonic() < deadline, "it did not happen in time"

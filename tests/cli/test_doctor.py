@@ -83,6 +83,21 @@ def test_each_setting_is_shown_with_where_it_came_from(doctor: Any, app_folder: 
     assert value(report, "ai.http.anonymous") == ("true", "default"), "in dev"
 
 
+def test_the_model_is_shown_with_the_key_that_decides_for_it(doctor: Any, app_folder: Any) -> None:
+    folder = app_folder()
+    (folder / "key").write_text("sk-of-anthropic-in-a-file\n", "utf-8")
+    keys = {"OPENAI_API_KEY": "sk-of-openai"}
+    for env, shown in (
+        ({}, ("offline", "default")),
+        (keys, ("openai:gpt-5-mini", "OPENAI_API_KEY")),
+        ({**keys, "ANTHROPIC_API_KEY_FILE": "key"}, ("anthropic:claude-sonnet-5-5", "ANTHROPIC_API_KEY_FILE")),
+    ):
+        code, report = doctor(folder, env=env)
+        assert (code, value(report, "ai.model")) == (0, shown)
+        model = next(finding for finding in report["findings"] if finding["check"] == "model")
+        assert shown[0].split(":")[0] in model["text"]
+
+
 OWN_SETTINGS = """
 from pydantic import BaseModel, SecretStr
 from amoxi_py import agent, settings
@@ -203,3 +218,49 @@ def test_people_get_lines_with_the_way_out_and_a_last_one_that_sums_up(ask: Any,
     assert "fix: " in answer.stdout
     assert answer.stdout.splitlines()[-1].endswith("1 warning: the app cannot start")
     assert "\x1b" not in answer.stdout, "no colours where nobody sees them"
+
+
+def test_what_mcp_clients_will_find_is_said(doctor: Any, app_folder: Any) -> None:
+    folder = app_folder(settings={"server": {"public-url": "https://kiosk.example.com"}, "ai.mcp.enabled": True})
+    env = {"AI_MCP_CALLERS_DESKTOP": "a-token-of-this-test"}
+    code, report = doctor(folder, env=env)
+    [found] = [finding for finding in report["findings"] if finding["check"] == "mcp"]
+    assert (code, found["level"]) == (0, "ok")
+    assert "https://kiosk.example.com/mcp offers " in found["text"]
+    assert "ask_echo to mcp:desktop" in found["text"]
+    assert "a-token-of-this-test" not in json.dumps(report)
+
+
+def test_what_other_agents_will_find_is_said(doctor: Any, app_folder: Any) -> None:
+    settings = {"server": {"public-url": "https://kiosk.example.com"}, "ai": {"a2a": {"enabled": True}}}
+    code, report = doctor(app_folder(settings=settings), env={"AI_A2A_CALLERS_PARTNER": "a-token-of-this-test"})
+    [found] = [finding for finding in report["findings"] if finding["check"] == "a2a"]
+    assert (code, found["level"]) == (0, "ok")
+    assert found["text"] == "https://kiosk.example.com/a2a has the skills echo, for a2a:partner"
+    assert "a-token-of-this-test" not in json.dumps(report)
+
+
+def test_an_a2a_door_that_cannot_work_is_an_error_and_one_that_hardly_can_a_warning(
+    doctor: Any, app_folder: Any
+) -> None:
+    settings = {"server": {"public-url": "http://kiosk.example.com"}, "ai": {"a2a": {"enabled": True}}}
+    settings["ai"]["a2a"] |= {"default-agent": "nobody", "card-key": "canary-of-the-key"}
+    code, report = doctor(app_folder(settings=settings))
+    assert code == 1
+    errors = [finding["text"] for finding in levels(report, "error")]
+    assert any("'nobody', but this agent is not there: set it to one of echo" in text for text in errors)
+    assert any("'ai.a2a.card-key' from application.json cannot sign the agent card" in text for text in errors)
+    told = [finding["text"] for finding in levels(report, "warning")]
+    assert any("amoxi token NAME --kind a2a" in text for text in told)
+    assert any("'server.public-url' is 'http://kiosk.example.com'" in text for text in told)
+    assert "canary-of-the-key" not in json.dumps(report)
+
+
+def test_mcp_without_anybody_who_may_come_in_or_an_address_is_warned_about(doctor: Any, app_folder: Any) -> None:
+    folder = app_folder(settings={"ai": {"mcp": {"enabled": True}}, "server": {"host": "0.0.0.0"}})
+    code, report = doctor(folder)
+    assert code == 0
+    told = {finding["text"]: finding["fix"] for finding in levels(report, "warning")}
+    assert any("amoxi token NAME --kind mcp" in text for text in told)
+    [fix] = [fix for text, fix in told.items() if text.startswith("'server.public-url' is not set: clients are told")]
+    assert "https://shop.example.com" in fix

@@ -336,7 +336,7 @@ def standby(server: PostgresServer, folder: Path) -> Iterator[None]:
     program = server.binaries.folder / "pg_receivewal"
     receiver = subprocess.Popen([program, "-D", str(folder), "-d", server.dsn(), "--no-loop"])
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not cast(Any, server.ask("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"))[0][0]:
             assert receiver.poll() is None
             assert time.monotonic() < deadline

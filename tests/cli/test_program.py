@@ -20,14 +20,14 @@ SCRIPT = Path(sysconfig.get_path("scripts")) / ("amoxi.exe" if sys.platform == "
 WAYS = [[str(SCRIPT)], [sys.executable, "-m", "amoxi_py"]]
 
 
-def amoxi(*arguments: str, way: int = 1, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def anew(*arguments: str, way: int = 1, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*WAYS[way], *arguments], cwd=cwd, env=clean_environment(), text=True, capture_output=True, timeout=60
     )
 
 
-def cpu_of_help() -> float:
-    process = subprocess.Popen([*WAYS[0], "--help"], stdout=subprocess.DEVNULL)
+def cpu_of(*command: str) -> float:
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == 0
@@ -36,17 +36,17 @@ def cpu_of_help() -> float:
 
 @pytest.mark.parametrize("way", [0, 1])
 def test_the_script_and_the_module_are_the_same_program(way: int) -> None:
-    answer = amoxi("--help", way=way)
+    answer = anew("--help", way=way)
     assert answer.returncode == 0
     assert answer.stdout.startswith("Usage: amoxi ")
 
 
-def test_help_lists_the_commands_that_exist() -> None:
-    listed = [line.split()[0] for line in amoxi("--help").stdout.split("Commands:")[1].splitlines() if line.strip()]
-    names = "new dev start worker chat runs approvals token migrate doctor"
+def test_help_lists_the_commands_that_exist(amoxi: Any, tmp_path: Path) -> None:
+    listed = [line.split()[0] for line in anew("--help").stdout.split("Commands:")[1].splitlines() if line.strip()]
+    names = "new dev start worker chat runs approvals connections token migrate doctor"
     assert listed == names.split()
     for name in listed:
-        assert amoxi(name, "--help").returncode == 0
+        assert amoxi(tmp_path, name, "--help").returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -58,13 +58,20 @@ def test_a_command_finds_all_that_it_imports_in_an_interpreter_of_its_own(
 ) -> None:
     folder = app_folder()
     make_store(folder / "data" / "ai")
-    answer = amoxi(*arguments.split(), cwd=folder)
+    answer = anew(*arguments.split(), cwd=folder)
     assert answer.returncode == 0, answer.stderr
 
 
 def test_help_takes_under_100_ms_of_cpu() -> None:
-    tries = 50  # other processes on the same core can only make one look more expensive
-    assert any(cpu_of_help() < 0.100 for _ in range(tries))
+    """Measured beside an empty program, which others at work slow down as much; that takes 14 ms on a quiet machine."""
+    tries = 50
+    helps, empty = [], []
+    for _ in range(tries):
+        helps.append(cpu_of(*WAYS[0], "--help"))
+        empty.append(cpu_of(sys.executable, "-c", "pass"))
+        if min(helps) < 0.100 * max(1.0, min(empty) / 0.014):
+            return
+    pytest.fail(f"--help takes {min(helps):.3f} s of CPU, an empty program {min(empty):.3f} s")
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -74,10 +81,16 @@ def test_help_imports_nothing_heavy() -> None:
     assert (heavy | {"rich"}) & set(loaded) == set()
 
 
+def test_an_app_that_opens_no_other_door_loads_none_of_their_libraries() -> None:
+    code = "import sys, amoxi_py.app.web, amoxi_py.cli.token, amoxi_py.cli.checks.a2a\nprint(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True).stdout.split()
+    assert {"mcp", "a2a", "google.protobuf", "sse_starlette"} & set(loaded) == set()
+
+
 def test_the_version_is_the_packages() -> None:
     from importlib.metadata import version
 
-    assert amoxi("--version").stdout.strip() == f"amoxi {version('amoxi-py')}"
+    assert anew("--version").stdout.strip() == f"amoxi {version('amoxi-py')}"
 
 
 def test_the_help_of_each_command_has_its_lines_as_they_were_written() -> None:
@@ -102,16 +115,16 @@ def test_the_help_of_each_command_has_its_lines_as_they_were_written() -> None:
 @pytest.mark.parametrize(
     "arguments", [["fly"], ["--fly"], ["start", "--fly"], ["start", "--workers", "0"], ["dev", "x"]]
 )
-def test_a_wrong_use_ends_with_2_and_says_so_on_stderr(arguments: list[str]) -> None:
-    answer = amoxi(*arguments)
+def test_a_wrong_use_ends_with_2_and_says_so_on_stderr(amoxi: Any, tmp_path: Path, arguments: list[str]) -> None:
+    answer = amoxi(tmp_path, *arguments)
     assert (answer.returncode, answer.stdout) == (2, "")
     assert "Error:" in answer.stderr
 
 
 @pytest.mark.parametrize("command", ["dev", "start", "worker", "migrate", "chat", "runs list", "approvals list"])
-def test_a_bad_setting_ends_with_1_and_no_traceback(tmp_path: Path, command: str) -> None:
+def test_a_bad_setting_ends_with_1_and_no_traceback(amoxi: Any, tmp_path: Path, command: str) -> None:
     (tmp_path / "application.json").write_text('{"server": {"prot": 1}}', "utf-8")
-    answer = amoxi(*command.split(), cwd=tmp_path)
+    answer = amoxi(tmp_path, *command.split())
     assert (answer.returncode, answer.stdout) == (1, "")
     assert "'server.prot' in application.json is no setting; did you mean 'server.port'?" in answer.stderr
     assert "Traceback" not in answer.stderr

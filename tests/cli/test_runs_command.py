@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import time
@@ -10,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from amoxi_py.domain.ids import new_id
+from amoxi_py.domain.principal import Principal
+from amoxi_py.ports.store import Submission
+from amoxi_py.stores.sqlite.store import SqliteStore
 
 TOKEN = "a-token-that-is-long-enough"
 CALLER = {"AI_API_CALLERS_ACME": TOKEN}
@@ -25,7 +31,7 @@ def call(server: Any, path: str, body: Any = None) -> Any:
         return json.loads(answer.read())
 
 
-def wait_for(condition: Any, timeout: float = 30.0) -> Any:
+def wait_for(condition: Any, timeout: float = 60.0) -> Any:
     deadline = time.monotonic() + timeout
     while not (found := condition()):
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -82,6 +88,62 @@ def test_a_run_is_shown_with_its_messages_calls_and_events(shop: Path, amoxi: An
     for part in (run["id"], run["conversation_id"], "completed", asked["call_id"], '"order_id":"A-1001"', "run.queued"):
         assert part in text
     assert text.splitlines()[-1].split()[1] == "run.completed"
+
+
+def test_a_run_is_shown_with_the_runs_that_it_asked_for_which_the_lists_leave_out(
+    shop: Path, amoxi: Any, read: Any
+) -> None:
+    asking = "@agent(agents=[Shop])\nclass Front:\n    'You greet.'\n"
+    (shop / "app" / "front.py").write_text(f"from amoxi_py import agent\nfrom .shop import Shop\n{asking}", "utf-8")
+    run = read(shop, "chat", "front", "--message", "Ask the shop: look up order A-1001")
+    assert (run["status"], "shipped" in run["output"]) == ("completed", True)
+    assert [one["id"] for one in read(shop, "runs", "list")["items"]] == [run["id"]]
+    shown = amoxi(shop, "runs", "show", run["id"]).stdout
+    [child] = re.findall(r"^ +is the run (run_[0-9a-f]{26})$", shown, re.MULTILINE)
+    below = amoxi(shop, "runs", "show", child).stdout
+    assert re.search(rf"^part of +{run['id']}$", below, re.MULTILINE)
+    assert "lookup_order" in below
+    refused = amoxi(shop, "runs", "retry", child)
+    assert (refused.returncode, "retry that one" in refused.stderr) == (1, True)
+
+
+def test_a_run_of_a_tool_is_listed_shown_and_retried_like_any_run(
+    shop: Path, amoxi: Any, read: Any, make_store: Any
+) -> None:
+    make_store(shop / "data" / "ai")
+    called = asyncio.run(call_directly(shop / "data" / "ai", "lookup_order", '{"order_id":"A-1001"}'))
+    [run] = read(shop, "runs", "list", "--agent", "tool:lookup_order")["items"]
+    assert (run["id"], run["status"], run["requested_by"]["id"]) == (called, "queued", "mcp:desktop")
+    shown = amoxi(shop, "runs", "show", called).stdout
+    assert "tool:lookup_order" in shown
+    assert '{"order_id":"A-1001"}' in shown
+    assert amoxi(shop, "runs", "cancel", called).returncode == 0
+    assert amoxi(shop, "runs", "retry", called).returncode == 0
+    runs = read(shop, "runs", "list")["items"]
+    assert [one["status"] for one in runs] == ["queued", "cancelled"]
+    assert {(one["agent"], one["conversation_id"]) for one in runs} == {(run["agent"], run["conversation_id"])}
+    code = shop / "app" / "shop.py"
+    code.write_text(code.read_text("utf-8").replace("def lookup_order(order_id:", "def lookup_order(order:"), "utf-8")
+    refused = amoxi(shop, "runs", "retry", called)
+    assert (refused.returncode, refused.stdout, "order_id: " in refused.stderr) == (1, "", True), refused.stderr
+
+
+async def call_directly(folder: Path, tool: str, arguments: str) -> str:
+    """Store a call of a tool, as a server that only serves the web does, and return its run's id."""
+    store = SqliteStore(folder)
+    await store.open(lambda events: None)
+    submission = Submission(
+        run_id=new_id("run"),
+        message_id=new_id("msg"),
+        conversation_id=new_id("conv"),
+        new_conversation=True,
+        agent=f"tool:{tool}",
+        principal=Principal(id="mcp:desktop", channel="mcp"),
+        text=arguments,
+    )
+    submitted = await store.submit(submission)
+    await store.close()
+    return submitted.run.id
 
 
 def test_a_run_that_a_server_executes_is_cancelled_and_retried(shop: Path, serve: Any, amoxi: Any, read: Any) -> None:

@@ -9,20 +9,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from amoxi_py.config.load import load_settings
 from amoxi_py.config.sections import known_keys, variable_of
 from amoxi_py.errors import ConfigError
 
 TOKEN = "a-token-that-is-long-enough"
+CARD_KEY = (
+    ec.generate_private_key(ec.SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+)
 
 PROMISED = """
 app.package app.name server.host server.port server.public-url server.secret server.stop-grace-s
 server.trusted-proxies server.cors-origins ai.model ai.store.type ai.store.path ai.store.schema ai.store.listen-url
 ai.store.connections ai.runs.worker ai.runs.concurrency ai.runs.parallel-calls ai.tools.threads ai.runs.lease-ms
-ai.runs.max-attempts ai.runs.max-in-flight ai.runs.on-busy ai.models.concurrency ai.tools.max-result-kb
+ai.runs.max-attempts ai.runs.max-in-flight ai.runs.on-busy ai.models.concurrency ai.models.max-wait-s
+ai.tools.max-result-kb
 ai.files.max-mb ai.conversations.ttl-s ai.retention.days ai.approvals.expire-after-s ai.http.anonymous ai.http.prefix
-ai.mcp.enabled ai.mcp.approvals ai.a2a.enabled log.level log.format
+ai.mcp.enabled ai.mcp.approvals ai.mcp.answer-within-s
+ai.mcp.oauth.enabled ai.mcp.oauth.sign-in-url ai.mcp.oauth.issuer ai.mcp.oauth.audience ai.mcp.oauth.name-claim
+ai.mcp.oauth.roles-claim ai.mcp.oauth.tenant-claim ai.mcp.oauth.scopes ai.a2a.enabled
+ai.a2a.default-agent ai.a2a.deduplicate ai.a2a.push-allow ai.a2a.card-key log.level log.format
 """
 
 
@@ -103,12 +112,15 @@ def test_every_key_has_its_variable(tmp_path: Path, key: str) -> None:
     values = {
         "server.port": "81", "server.public-url": "https://x.example", "server.secret": "s" * 16,
         "ai.store.type": "file", "ai.runs.worker": "false", "ai.runs.max-in-flight": "0", "ai.runs.on-busy": "queue",
-        "ai.http.prefix": "/ai", "ai.mcp.approvals": "decline", "log.level": "debug", "log.format": "text",
-        "ai.http.anonymous": "yes", "ai.mcp.enabled": "0", "ai.a2a.enabled": "no", "app.package": "shop.agents",
+        "ai.http.prefix": "/ai", "ai.mcp.approvals": "wait", "ai.mcp.answer-within-s": "30", "log.level": "debug",
+        "log.format": "text", "ai.http.anonymous": "yes", "ai.mcp.enabled": "0", "ai.a2a.enabled": "no",
+        "ai.a2a.deduplicate": "no", "ai.a2a.push-allow": "10.0.0.0/8", "ai.a2a.card-key": CARD_KEY,
+        "ai.mcp.oauth.enabled": "0", "ai.mcp.oauth.issuer": "https://x.example", "ai.mcp.oauth.sign-in-url": "/login",
+        "app.package": "shop.agents",
         "server.trusted-proxies": "10.0.0.1", "server.cors-origins": "https://x.example",
         "ai.store.schema": "shop", "ai.store.connections": "70",
     }  # fmt: skip
-    texts = {"app.name", "server.host", "ai.model", "ai.store.path", "ai.store.listen-url"}
+    texts = {"app.name", "server.host", "ai.model", "ai.store.path", "ai.store.listen-url", "ai.a2a.default-agent"}
     not_built = {"ai.retention.days": "3", "ai.conversations.ttl-s": "1"}
     if key in not_built:
         assert f"{key!r} from {variable_of(key)}" in refusal(tmp_path, **{variable_of(key): not_built[key]})
@@ -129,6 +141,14 @@ def test_an_empty_variable_and_a_null_are_not_set(write: Callable[..., Path]) ->
     folder = write(server={"port": 81, "public-url": None})
     settings = load_settings(folder, environ={"SERVER_PORT": "", "AI_MODEL": ""})
     assert (settings.server.port, settings.server.public_url, settings.ai.model) == (81, None, None)
+
+
+def test_a_model_is_a_name_or_a_list_of_names(write: Callable[..., Path]) -> None:
+    folder = write(ai={"model": ["openai:a", "openai:b"]})
+    assert load_settings(folder, environ={}).ai.model == ("openai:a", "openai:b")
+    assert load_settings(folder, environ={"AI_MODEL": "openai:c"}).ai.model == "openai:c"
+    assert load_settings(folder, environ={"AI_MODEL": "openai:c, openai:d"}).ai.model == ("openai:c", "openai:d")
+    assert "a name is needed" in refusal(write(ai={"model": []}))
 
 
 def test_lists_are_written_with_commas_or_as_json(write: Callable[..., Path]) -> None:
@@ -186,8 +206,8 @@ def test_a_bad_value_stops_with_its_key_and_the_value(write: Callable[..., Path]
 
 
 def test_all_mistakes_are_told_at_once(write: Callable[..., Path]) -> None:
-    folder = write(server={"port": -1}, ai={"runs": {"lease-ms": 1, "typo": 1}, "mcp": {"enabled": True}})
-    variables = {"AI_API_CALLERS_ACME": "short", "AI_RUNS_LEASE": "5000", "AI_A2A_ENABLED": "1"}
+    folder = write(server={"port": -1}, ai={"runs": {"lease-ms": 1, "typo": 1}, "mcp": {"approvals": "ask"}})
+    variables = {"AI_API_CALLERS_ACME": "short", "AI_RUNS_LEASE": "5000", "AI_RETENTION_DAYS": "1"}
     with pytest.raises(ConfigError) as caught:
         load_settings(folder, environ=variables)
     assert len(caught.value.problems) == 6
@@ -220,20 +240,35 @@ def test_what_is_near_to_nothing_gets_no_suggestion(tmp_path: Path, name: str) -
     assert warning == f"the variable {name!r} is no setting; docs/settings.md lists them all"
 
 
-def test_a_caller_of_a_door_that_is_not_there_is_warned_about(tmp_path: Path) -> None:
+def test_a_caller_of_a_door_that_is_shut_is_warned_about(tmp_path: Path) -> None:
     environ = {"AI_MCP_CALLERS_DESK_TOP": TOKEN, "AI_A2A_CALLERS_PARTNER": f"{TOKEN}2"}
     assert load_settings(tmp_path, environ=environ).warnings == (
-        "AI_A2A_CALLERS_PARTNER is for A2A, which is not in this version: nothing uses it",
-        "AI_MCP_CALLERS_DESK_TOP is for MCP, which is not in this version: nothing uses it",
+        "AI_MCP_CALLERS_DESK_TOP opens nothing, because 'ai.mcp.enabled' is false",
+        "AI_A2A_CALLERS_PARTNER opens nothing, because 'ai.a2a.enabled' is false",
     )
+
+
+@pytest.mark.parametrize("door", ["MCP", "A2A"])
+def test_a_door_that_nobody_can_use_yet_is_warned_about(tmp_path: Path, door: str) -> None:
+    [warning] = load_settings(tmp_path, environ={f"AI_{door}_ENABLED": "true"}).warnings
+    assert f"nobody can use {door} yet" in warning
+    callers = {f"AI_{door}_ENABLED": "true", f"AI_{door}_CALLERS_DESKTOP": TOKEN}
+    assert load_settings(tmp_path, environ=callers).warnings == ()
+
+
+def test_webhooks_may_go_to_hosts_and_networks_and_to_nothing_else(tmp_path: Path) -> None:
+    allowed = "hooks.example.com, 127.0.0.1:9000,10.0.0.0/8,[::1]:9000"
+    settings = load_settings(tmp_path, environ={"AI_A2A_PUSH_ALLOW": allowed})
+    assert settings.ai.a2a.push_allow == ("hooks.example.com", "127.0.0.1:9000", "10.0.0.0/8", "[::1]:9000")
+    for wrong in ("https://hooks.example.com", "*", "hooks.example.com/path", "10.0.0.0/99", "a b", "x:99999", "[:::]"):
+        told = refusal(tmp_path, AI_A2A_PUSH_ALLOW=wrong)
+        assert "'ai.a2a.push-allow' from AI_A2A_PUSH_ALLOW is" in told
+        assert f": {wrong!r} " in told
 
 
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
-        ("AI_MCP_ENABLED", "true"),
-        ("AI_MCP_APPROVALS", "wait"),
-        ("AI_A2A_ENABLED", "1"),
         ("AI_RETENTION_DAYS", "30"),
         ("AI_RUNS_MAX_IN_FLIGHT", "100"),
         ("AI_CONVERSATIONS_TTL_S", "60"),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
 import anyio
+import anyio.to_thread
 import psycopg
 import pytest
 from msgspec.structs import replace
@@ -18,12 +19,15 @@ from psycopg import sql
 from amoxi_py.domain.approval import Approval
 from amoxi_py.domain.encoding import encode_json
 from amoxi_py.domain.event import Event, EventType, NewEvent
-from amoxi_py.domain.ids import call_id, new_id
+from amoxi_py.domain.ids import call_id, child_message_id, child_run_id, new_id
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
-from amoxi_py.domain.run import Lease, RunFailure
+from amoxi_py.domain.run import Lease, RunFailure, RunRows
 from amoxi_py.domain.tool_call import CallStatus, Effect, StepRecord, ToolCall
-from amoxi_py.ports.store import CallResult, Change, NewStep, Store, Submission, Submitted, Verdict, WorkerKey
+from amoxi_py.domain.wait import Wait, WaitOn
+from amoxi_py.ports.changes import CallResult, Change, NewChild, NewStep, NewWait
+from amoxi_py.ports.inputs import Answer, Signal, Verdict
+from amoxi_py.ports.store import Store, Submission, Submitted, WorkerKey
 from amoxi_py.stores.sqlite.store import SqliteStore
 from cutting_proxy import CuttingProxy, Door, cutting_proxy
 from postgres_server import GivenServer
@@ -66,6 +70,10 @@ class Place(Protocol):
 
     def lose_answer(self, store: Any) -> None:
         """The next commit of one of its stores lands, and its answer is lost."""
+        ...
+
+    def change_rows(self, table: str, changes: str) -> None:
+        """Change all rows of a table that fit."""
         ...
 
 
@@ -124,8 +132,11 @@ class World:
         await self.store.write(change)
 
     async def claim(self, worker: WorkerKey, limit: int = 100) -> list[Lease]:
+        return [rows.lease for rows in await self.claim_rows(worker, limit)]
+
+    async def claim_rows(self, worker: WorkerKey, limit: int = 100, **more: Any) -> tuple[RunRows, ...]:
         self._claims += 1
-        return [rows.lease for rows in await self.store.claim(worker, self._claims, limit)]
+        return await self.store.claim(worker, self._claims, limit, **more)
 
     def call(self, lease: Lease, turn: int, n: int = 0, **more: Any) -> ToolCall:
         values: dict[str, Any] = {
@@ -177,6 +188,65 @@ class World:
         record = StepRecord(name=name, value=value, failed=more.pop("failed", False))
         return self.change(lease, steps=(NewStep(turn=call.turn, n=call.n, record=record),), **more)
 
+    def waits_for(
+        self, lease: Lease, call: ToolCall, kind: WaitOn, name: str = "", *, k: int = 1, **more: Any
+    ) -> Change:
+        """What a call waits for from now on, with the event of a question."""
+        schema, until = more.pop("schema", None), more.pop("until", None)
+        wait = Wait(k=k, kind=kind, name=name, schema=schema, created_at=self.clock.now(), until=until)
+        asked = NewEvent(type=EventType.QUESTION_ASKED, turn=call.turn, n=call.n, subject=replace(call, wait=wait))
+        events = (asked,) if kind == "question" else ()
+        new = NewWait(turn=call.turn, n=call.n, wait=wait)
+        return self.change(lease, **({"waits": (new,), "events": events} | more))
+
+    def child(self, call: ToolCall, agent: str = "researcher", text: str = "look it up") -> NewChild:
+        """The run that a call asks for."""
+        ids = {"run_id": child_run_id(call.id), "message_id": child_message_id(call.id)}
+        return NewChild(turn=call.turn, n=call.n, agent=agent, text=text, **ids)
+
+    def asks(self, lease: Lease, *calls: ToolCall, **more: Any) -> Change:
+        """Calls that start now, with the run that each asks for."""
+        starts = tuple((call.turn, call.n) for call in calls)
+        return self.change(lease, starts=starts, children=tuple(self.child(call) for call in calls), **more)
+
+    async def asking_parent(
+        self, worker: WorkerKey, count: int = 1, *, lease: Lease | None = None, pause: bool = True, **more: Any
+    ) -> tuple[Lease, list[ToolCall]]:
+        """A run whose calls have asked for child runs, and which waits for them."""
+        lease = lease or await self.start(worker, **more)
+        calls = [self.call(lease, 1, n, tool="ask_researcher") for n in range(count)]
+        await self.store.write(self.reply(lease, 1, *calls))
+        await self.store.write(self.asks(lease, *calls))
+        if pause:
+            assert await self.store.pause(self.change(lease), None, ("child",))
+        return lease, calls
+
+    def for_parent(self, call: ToolCall, value: Any = "found", status: CallStatus = CallStatus.DONE) -> CallResult:
+        return CallResult(turn=call.turn, n=call.n, status=status, result=encode_json(value))
+
+    def fail_child(self, lease: Lease, call: ToolCall) -> Change:
+        failure = RunFailure(code="model_failed", message="No answer.")
+        event = NewEvent(type=EventType.RUN_FAILED, data=encode_json({"error": {"code": failure.code}}))
+        result = self.for_parent(call, "it failed", CallStatus.FAILED)
+        return self.change(lease, end="failed", failure=failure, for_parent=result, events=(event,))
+
+    def answer(self, call: ToolCall, value: Any, *, k: int = 1, **more: Any) -> Answer:
+        return Answer(**({"call_id": call.id, "k": k, "principal": ANN, "value": encode_json(value)} | more))
+
+    def signal(self, lease: Lease, name: str, payload: Any = None, **more: Any) -> Signal:
+        values: dict[str, Any] = {"id": new_id("sig"), "run_id": lease.run_id, "principal": ANN, "name": name}
+        return Signal(**(values | {"payload": encode_json(payload)} | more))
+
+    async def asking_run(self, worker: WorkerKey, question: str = "Which?", **more: Any) -> tuple[Lease, ToolCall]:
+        """A run that waits for the answer to one question."""
+        until = more.pop("until", None)
+        lease = await self.start(worker, **more)
+        call = self.call(lease, 1, status=CallStatus.STARTED)
+        await self.store.write(self.reply(lease, 1, call))
+        await self.store.write(self.waits_for(lease, call, "question", question, until=until))
+        assert await self.store.pause(self.change(lease), until, ("question",))
+        return lease, call
+
     def delta(self, lease: Lease, message_id: str, offset: int, text: str, **more: Any) -> Change:
         data = encode_json({"message_id": message_id, "offset": offset, "text": text})
         return self.change(lease, events=(NewEvent(type=EventType.MESSAGE_DELTA, data=data),), **more)
@@ -224,7 +294,7 @@ class World:
 
     async def until(self, condition: Callable[[], bool] | Callable[[], Awaitable[bool]]) -> None:
         """Wait for something that another process or thread brings about."""
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while True:
                 met = condition()
                 if met if isinstance(met, bool) else await met:
@@ -234,6 +304,10 @@ class World:
     def lose_answer(self) -> None:
         """The next commit of the store lands, and its answer is lost."""
         self.place.lose_answer(self.store)
+
+    async def change_rows(self, table: str, changes: str) -> None:
+        """What a program does that is not this version of the framework."""
+        await anyio.to_thread.run_sync(self.place.change_rows, table, changes)
 
 
 class SqlitePlace:
@@ -249,6 +323,10 @@ class SqlitePlace:
         writer = store._writer
         assert writer is not None
         writer._connection = _LosesOneAnswer(writer._connection)  # type: ignore[assignment]  # stands in for it
+
+    def change_rows(self, table: str, changes: str) -> None:
+        with closing(sqlite3.connect(self._folder / "amoxi.db", isolation_level=None)) as connection:
+            connection.execute(f"UPDATE {table} SET {changes}")
 
 
 class _LosesOneAnswer:
@@ -291,6 +369,10 @@ class PostgresPlace:
 
     def lose_answer(self, store: Store) -> None:
         self._doors[id(store)].lose_answer()
+
+    def change_rows(self, table: str, changes: str) -> None:
+        with psycopg.connect(self._dsn) as connection:
+            connection.execute(f"UPDATE {self._schema}.{table} SET {changes}".encode())
 
     def empty(self) -> None:
         """Leave nothing but the tables, when all stores are closed."""

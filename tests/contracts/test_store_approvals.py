@@ -205,9 +205,10 @@ async def test_pause_looks_again_and_goes_on_when_the_decision_is_there_already(
     paused = world.change(lease, model_failures=3, events=events)
     assert await world.store.pause(paused, None, ("approval",)) is False
     assert (await world.store.get_run(lease.run_id, world.ann)).status is RunStatus.RUNNING
-    assert world.labels(lease)[-1] == "approval.decided"
+    assert world.labels(lease)[-2:] == ["approval.decided", "message.delta"], "what it tells is told, once"
     assert (await world.store.load(lease)).model_failures == 3
     assert await world.store.pause(paused, None, ("approval",)) is False
+    assert world.labels(lease).count("message.delta") == 1
 
 
 async def test_a_pause_and_a_decision_at_the_same_moment_never_leave_a_run_asleep(world: Any) -> None:

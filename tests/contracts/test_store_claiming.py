@@ -222,8 +222,9 @@ async def test_history_is_all_of_the_earlier_runs_with_their_calls_in_order(worl
     conversation = (await world.store.get_run(lease.run_id, world.ann)).conversation_id
     second = await world.start(worker, text="two", conversation=conversation)
     history = await world.store.history(second)
-    assert [message.text for message in history] == ["one", "", "first"]
-    assert history[1].calls[0].result == '{"n":1180591620717411303424}'
+    assert [message.text for message in history.messages] == ["one", "", "first"]
+    assert history.messages[1].calls[0].result == '{"n":1180591620717411303424}'
+    assert history.summary is None
 
 
 @pytest.mark.parametrize(("limited_to", "of"), [("conversations", "conversation_id"), ("runs", "id")])

@@ -120,9 +120,9 @@ async def test_an_erased_conversation_takes_the_files_with_it_that_are_used_in_n
 async def test_a_file_that_is_used_nowhere_goes_after_a_day(world: Any) -> None:
     new = new_file(world)
     await world.store.save_file(new, parts(b"bytes"))
-    await world.store._sweep_files()
+    await world.store._sweep_unused()
     assert await world.store.read_file(new.id, new.principal, 0, 9) == b"bytes"
     world.clock.move(25 * 3600)
-    await world.store._sweep_files()
+    await world.store._sweep_unused()
     with pytest.raises(NotFound):
         await world.store.get_file(new.id, new.principal)

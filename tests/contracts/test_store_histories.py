@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from amoxi_py.errors import Conflict, LeaseLost, NotFound
 LEASE_S = 30
 OPEN = ("queued", "running", "waiting")
 LOST = st.booleans()
+TRIALS = int(os.environ.get("AMOXI_TRIALS", "30"))
 
 
 async def answer(verb: Any) -> Any:
@@ -103,6 +105,7 @@ class StoreHistory(stateful.RuleBasedStateMachine):
             "turn": 0,
             "calls": {},
             "steps": {},
+            "kept": [],
             "text": "",
             "stopped": None,
         }
@@ -152,6 +155,59 @@ class StoreHistory(stateful.RuleBasedStateMachine):
                 self.move(run, Trigger.WAKE)
                 run["wake"] = self.now
 
+    @stateful.rule(which=st.integers(0, 20), value=st.sampled_from(["a", "b"]), lost=LOST)
+    def answer(self, which: int, value: str, lost: bool) -> None:
+        asked = [
+            (run, call, wait)
+            for run in self.runs.values()
+            for call in run["calls"].values()
+            for wait in call["waits"]
+            if wait["kind"] == "question"
+        ]
+        if not asked:
+            return
+        run, call, wait = asked[which % len(asked)]
+        answer = self.world.answer(call["call"], value, k=wait["k"], principal=self.owner(run))
+        open_to_all = self.is_open(run, call, wait)
+        self.lose(lost)
+        try:
+            view = self.run(self.store.answer(answer))
+        except Conflict:
+            assert not open_to_all
+            assert wait["value"] != answer.value
+            return
+        assert open_to_all or wait["value"] == answer.value
+        assert view.call.wait.value == answer.value
+        if open_to_all:
+            self.give(run, wait, answer.value)
+
+    @stateful.rule(which=st.integers(0, 20), name=st.sampled_from("ab"), lost=LOST)
+    def signal(self, which: int, name: str, lost: bool) -> None:
+        run = self.any_run(which)
+        if run is None:
+            return
+        lease = run.get("first_lease")
+        if lease is None:
+            return
+        signal = self.world.signal(lease, name, next(self.ages), principal=self.owner(run))
+        self.lose(lost)
+        try:
+            self.run(self.store.signal(signal))
+        except Conflict:
+            assert run["status"] not in OPEN
+            return
+        assert run["status"] in OPEN
+        listening = [
+            (wait["since"], place, wait)
+            for place, call in run["calls"].items()
+            for wait in call["waits"]
+            if (wait["kind"], wait["name"]) == ("signal", name) and self.is_open(run, call, wait)
+        ]
+        if listening:
+            self.give(run, min(listening, key=lambda found: found[:2])[2], signal.payload)
+        else:
+            run["kept"].append((name, signal.payload))
+
     @stateful.rule(which=st.integers(0, 10), lost=LOST)
     def erase(self, which: int, lost: bool) -> None:
         if which >= len(self.conversations):
@@ -191,6 +247,12 @@ class StoreHistory(stateful.RuleBasedStateMachine):
             assert calls == {place: call["status"] for place, call in run["calls"].items()}
             steps = {place: {step.name: step.value for step in of} for place, of in rows.steps.items()}
             assert steps == run["steps"]
+            waits = {place: [wait.value for wait in of] for place, of in rows.waits.items()}
+            assert waits == {
+                place: [wait["value"] for wait in call["waits"]]
+                for place, call in run["calls"].items()
+                if call["waits"]
+            }
         return stateful.multiple(*(rows.lease for rows in claimed))
 
     def check_turns(self, claimed: list[str], due: list[str], places: int) -> None:
@@ -232,6 +294,7 @@ class StoreHistory(stateful.RuleBasedStateMachine):
                     "result": None,
                     "approver": approver,
                     "decision": None,
+                    "waits": [],
                 }
 
     @stateful.rule(lease=leases, which=st.integers(0, 3), failed=st.booleans(), lost=LOST)
@@ -255,6 +318,31 @@ class StoreHistory(stateful.RuleBasedStateMachine):
             run = self.runs[lease.run_id]
             run["steps"].setdefault((call["call"].turn, call["call"].n), {}).setdefault(name, value)
             run["crashes"] = 0
+
+    @stateful.rule(
+        lease=leases,
+        which=st.integers(0, 3),
+        kind=st.sampled_from(["question", "signal", "sleep"]),
+        name=st.sampled_from("ab"),
+        wait_s=st.sampled_from([None, 20]),
+        lost=LOST,
+    )
+    def wait(self, lease: Any, which: int, kind: str, name: str, wait_s: int | None, lost: bool) -> None:
+        run = self.runs.get(lease.run_id, {"calls": {}})
+        started = [call for call in run["calls"].values() if call["status"] == "started"]
+        ready = [call for call in started if not call["waits"] or not self.is_open(run, call, call["waits"][-1])]
+        if not ready:
+            return
+        call = ready[which % len(ready)]
+        until = None if wait_s is None else self.now + wait_s
+        k = len(call["waits"]) + 1
+        if self.write(lease, self.world.waits_for(lease, call["call"], kind, name, k=k, until=until), lost):
+            wait = {"k": k, "kind": kind, "name": name, "until": until, "since": self.now, "value": None}
+            call["waits"].append(wait)
+            kept = [one for one in run["kept"] if one[0] == name]
+            if kind == "signal" and kept:
+                run["kept"].remove(kept[0])
+                wait["value"] = kept[0][1]
 
     @stateful.rule(lease=leases, piece=st.text("ab\N{GRINNING FACE}", min_size=1, max_size=3), lost=LOST)
     def delta(self, lease: Any, piece: str, lost: bool) -> None:
@@ -290,8 +378,10 @@ class StoreHistory(stateful.RuleBasedStateMachine):
             return
         run = self.runs[lease.run_id]
         decided = [call for call in run["calls"].values() if call["status"] == "open" and call["decision"] is not None]
+        started = [call for call in run["calls"].values() if call["status"] == "started" and call["waits"]]
+        given = [call for call in started if call["waits"][-1]["value"] is not None]
         assert valid
-        assert waits is not bool(decided)
+        assert waits is not bool(decided or given)
         if waits:
             self.move(run, Trigger.PAUSE)
             run["wake"] = until
@@ -374,9 +464,21 @@ class StoreHistory(stateful.RuleBasedStateMachine):
 
     def waits_for_others(self, run: dict[str, Any]) -> bool:
         return any(
-            call["status"] == "open" and call["decision"] is None and call["approver"] not in (None, "owner")
+            (call["status"] == "open" and call["decision"] is None and call["approver"] not in (None, "owner"))
+            or any(wait["kind"] == "signal" and self.is_open(run, call, wait) for wait in call["waits"][-1:])
             for call in run["calls"].values()
         )
+
+    def is_open(self, run: dict[str, Any], call: dict[str, Any], wait: dict[str, Any]) -> bool:
+        """Whether a wait can still be given what it waits for."""
+        due = wait["until"] is not None and wait["until"] <= self.now
+        return run["status"] in OPEN and call["status"] == "started" and wait["value"] is None and not due
+
+    def give(self, run: dict[str, Any], wait: dict[str, Any], value: str) -> None:
+        wait["value"] = value
+        if run["status"] == "waiting":
+            self.move(run, Trigger.WAKE)
+            run["wake"] = self.now
 
     def abandoned(self, run: dict[str, Any]) -> bool:
         return run["status"] == "running" and run["lease"].worker in self.dead
@@ -410,6 +512,7 @@ class StoreHistory(stateful.RuleBasedStateMachine):
         for run in self.runs.values():
             seen = self.run(self.store.get_run(run["id"], self.owner(run)))
             assert (seen.status, seen.attempt) == (run["status"], run["attempt"])
+            assert self.told_waits(seen) == self.open_waits(run)
             other = self.world.bob if self.owner(run) == self.world.ann else self.world.ann
             try:
                 self.run(self.store.get_run(run["id"], other))
@@ -421,6 +524,16 @@ class StoreHistory(stateful.RuleBasedStateMachine):
             self.compare_log(conversation, one["who"])
         open_runs = [run for run in self.runs.values() if run["status"] in OPEN]
         assert self.run(self.store.busy_runs()) == len(open_runs)
+
+    def told_waits(self, seen: Any) -> list[tuple[str, str | None, str | None]]:
+        waits = [one for one in seen.waiting_for if one.kind != "approval"]
+        return sorted((one.kind, one.call_id, one.name) for one in waits)
+
+    def open_waits(self, run: dict[str, Any]) -> list[tuple[str, str, str]]:
+        """What readers are told of: the last wait of a call, until it is given something or its code went on."""
+        started = [call for call in run["calls"].values() if call["waits"] and call["status"] == "started"]
+        last = [(call["call"].id, call["waits"][-1]) for call in started if run["status"] in OPEN]
+        return sorted((wait["kind"], call_id, wait["name"]) for call_id, wait in last if wait["value"] is None)
 
     def compare_messages(self, conversation: str, who: Any) -> None:
         page = self.run(self.store.read_conversation(conversation, who, limit=1000))
@@ -459,7 +572,7 @@ def test_no_history_parts_the_store_from_its_model(new_world: Callable[[], Any])
     stateful.run_state_machine_as_test(
         lambda: StoreHistory(new_world),
         settings=settings(
-            max_examples=60,
+            max_examples=TRIALS,
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 
 from amoxi_py.domain.tool_call import CallStatus
 from amoxi_py.errors import Conflict, LeaseLost, NotFound
+from whole import some_of
 
-VERBS = ("result", "pause", "release", "finish", "cancel", "approve", "decline", "queue", "replace", "claim", "erase")
-OF_THE_WORKER = ("result", "pause", "release", "finish")
+OF_THE_WORKER = ("result", "pause", "release", "finish", "listen")
+OF_OTHERS = ("cancel", "approve", "decline", "answer", "signal", "queue", "replace", "claim", "erase")
+VERBS = (*OF_THE_WORKER, *OF_OTHERS)
 OUTCOMES = (Conflict, LeaseLost, NotFound)
 REFUSALS = [outcome.__name__ for outcome in OUTCOMES]
 Play = tuple[str, bool, bool]
@@ -33,7 +35,7 @@ PLAYS = st.lists(
 
 
 class Scene:
-    """A run with a started call and one that waits for a person, and another one behind it; two workers."""
+    """A run with a started call, one to decide about and one that asks, and another run behind it; two workers."""
 
     def __init__(self, world: Any, waits: bool) -> None:
         self.world = world
@@ -52,10 +54,12 @@ class Scene:
         self.sent = [self.first, behind]
         asked = world.call(self.lease, 1, 1, approval=world.approval())
         self.started, self.asked = world.call(self.lease, 1, 0, status=CallStatus.STARTED), asked
-        calls = (asked,) if self._waits else (self.started, asked)
+        self.asks = world.call(self.lease, 1, 2, status=CallStatus.STARTED)
+        calls = (asked, self.asks) if self._waits else (self.started, asked, self.asks)
         await world.store.write(world.reply(self.lease, 1, *calls))
+        await world.store.write(world.waits_for(self.lease, self.asks, "question", "Which?"))
         if self._waits:
-            assert await world.store.pause(world.change(self.lease), None, ("approval",))
+            assert await world.store.pause(world.change(self.lease), None, ("approval", "question"))
 
     def verb(self, name: str, store: Any) -> Callable[[], Awaitable[Any]]:
         """Return what does a verb in one of the stores, and gives what is the same in every store."""
@@ -67,6 +71,14 @@ class Scene:
             case "finish":
                 finish = world.finish(lease, 2)
                 return lambda: _none(store.write(finish))
+            case "listen":
+                listen = world.waits_for(lease, self.started, "signal", "go")
+                return lambda: _none(store.write(listen))
+            case "answer":
+                return lambda: _none(store.answer(world.answer(self.asks, "a")))
+            case "signal":
+                sent_signal = world.signal(lease, "go", 1)
+                return lambda: _none(store.signal(sent_signal))
             case "pause":
                 pause = world.change(lease)
                 return lambda: store.pause(pause, None, ("approval",))
@@ -102,17 +114,18 @@ class Scene:
         for run_id, name in names.items():
             with suppress(NotFound):  # what came when all was erased
                 run = await store.get_run(run_id, ann)
-                runs[name] = (run.status, run.attempt)
+                runs[name] = (run.status, run.attempt, [one.kind for one in run.waiting_for])
         page = await store.read_conversation(self.conversation, ann, limit=100)
         log = (await store.read_log(position, 0, 1000, 10**9)).events
         numbers = [event.seq for event in log]
         assert numbers == sorted(set(numbers)), "the log has each number once"
-        messages = [
-            (names[one.run_id], one.role, one.text, [(call.n, call.status, call.result) for call in one.calls])
-            for one in page.messages.items
-        ]
+        messages = [(names[one.run_id], one.role, one.text, list(map(_seen, one.calls))) for one in page.messages.items]
         events = {name: [event.type.label for event in log if event.run_id == run_id] for run_id, name in names.items()}
         return runs, messages, events
+
+
+def _seen(call: Any) -> tuple[Any, ...]:
+    return (call.n, call.status, call.result, None if call.wait is None else call.wait.value)
 
 
 async def _status(cancelling: Awaitable[Any]) -> str:
@@ -192,7 +205,7 @@ def in_other(play: Play) -> bool:
 def test_what_two_processes_do_at_once_is_what_some_order_of_it_gives(
     new_world: Callable[[], Any], new_embedded_world: Callable[[], Any]
 ) -> None:
-    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=some_of(25), deadline=None, suppress_health_check=list(HealthCheck))
     @given(plays=PLAYS, waits=st.booleans())
     def check(plays: list[Play], waits: bool) -> None:
         happened = asyncio.run(together(new_world(), plays, waits))

@@ -87,6 +87,39 @@ async def test_pause_and_decide(world: Any) -> None:
     assert len(await world.claim(worker)) == 1
 
 
+async def test_answer_and_signal(world: Any) -> None:
+    worker = await world.worker()
+    lease = await world.start(worker)
+    asks, listens = (world.call(lease, 1, n, status=CallStatus.STARTED) for n in range(2))
+    await world.store.write(world.reply(lease, 1, asks, listens))
+    early, sent = world.signal(lease, "go", 1), world.signal(lease, "go", 2)
+    for change in (
+        early,
+        world.waits_for(lease, asks, "question", "Which?"),
+        world.waits_for(lease, listens, "signal", "go"),
+        world.waits_for(lease, listens, "signal", "go", k=2),
+    ):
+        for _ in range(2):
+            world.lose_answer()
+            await (world.store.signal if change is early else world.store.write)(change)
+    world.lose_answer()
+    assert await world.store.pause(pause := world.change(lease), None, ("question", "signal"))
+    assert await world.store.pause(pause, None, ("question", "signal"))
+    world.lose_answer()
+    first = await world.store.answer(world.answer(asks, "a"))
+    assert await world.store.answer(world.answer(asks, "a")) == first
+    for signal in (sent, sent, early):
+        world.lose_answer()
+        await world.store.signal(signal)
+    (rows,) = await world.store.claim(worker, 9, 9)
+    assert [wait.value for wait in rows.waits[1, 1]] == ["1", "2"]
+    labels = [label for label in world.labels(lease) if label.startswith(("question.", "signal."))]
+    assert labels == ["signal.received", "question.asked", "question.answered", "signal.received"]
+    assert [event.data for event in world.told] == [event.data for event in await world.log(lease)]
+    await world.store.cancel(lease.run_id, world.ann)
+    await world.store.signal(early)
+
+
 async def test_cancel_and_release(world: Any) -> None:
     worker = await world.worker()
     lease = await world.start(worker)

@@ -7,6 +7,8 @@ from typing import Any
 import anyio
 import pytest
 
+from amoxi_py.domain.event import EventType, NewEvent
+from amoxi_py.domain.ids import new_id
 from amoxi_py.domain.run import RunStatus
 from amoxi_py.errors import Conflict, NotFound
 
@@ -66,6 +68,72 @@ async def test_keys_of_different_callers_and_agents_do_not_meet(world: Any) -> N
         for agent in ("a", "b")
     }
     assert len(runs) == 4
+
+
+async def test_a_key_with_a_scope_is_one_for_all_agents_and_no_other_ones(world: Any) -> None:
+    first = await world.submit(idempotency_key="k", key_scope="door", agent="a", digest="d1")
+    again = await world.submit(idempotency_key="k", key_scope="door", agent="b", digest="d1")
+    assert (again.run.id, again.created) == (first.run.id, False)
+    with pytest.raises(Conflict, match="used with another request"):
+        await world.submit(idempotency_key="k", key_scope="door", agent="b", digest="d2")
+    others = (
+        {"key_scope": "hall"},
+        {"agent": "door"},
+        {"agent": "a"},
+        {"key_scope": "door", "principal": world.bob},
+    )
+    assert all([(await world.submit(idempotency_key="k", digest="d1", **other)).created for other in others])
+
+
+async def test_of_messages_that_begin_a_conversation_the_first_does_and_the_others_go_on_with_it(world: Any) -> None:
+    worker = await world.worker()
+    named = {"conversation_id": "conv_named", "new_conversation": False, "begins": True, "on_busy": "queue"}
+    first = await world.submit("one", claim_by=worker, **named)
+    assert (first.began, first.busy, first.run.status) == (True, False, RunStatus.RUNNING)
+    behind = await world.submit("two", claim_by=worker, **named)
+    assert (behind.began, behind.busy, behind.run.status) == (False, True, RunStatus.QUEUED)
+    await world.store.write(world.finish(first.rows.lease, 1))
+    (lease,) = await world.claim(worker)
+    await world.store.write(world.finish(lease, 1))
+    idle = await world.submit("three", claim_by=worker, **named)
+    assert (idle.began, idle.busy, idle.run.status) == (False, False, RunStatus.RUNNING)
+    history = await world.store.history(idle.rows.lease)
+    assert [message.text for message in history.messages] == ["one", "Done.", "two", "Done."]
+    for other in ({"principal": world.bob}, {"agent": "other"}):
+        with pytest.raises(NotFound):
+            await world.submit("four", **named, **other)
+    fresh = await world.submit(claim_by=worker)
+    assert (fresh.began, fresh.busy) == (True, False)
+
+
+async def test_first_messages_of_one_conversation_at_once_to_two_servers_all_land(world: Any) -> None:
+    async with world.other_process() as other:
+        workers = [(home, await home.worker()) for home in (world, other)]
+        landed: dict[str, list[Any]] = {f"conv_{number:026}": [] for number in range(10)}
+
+        async def send(home: Any, worker: Any, conversation: str) -> None:
+            named = {"conversation_id": conversation, "new_conversation": False, "begins": True, "on_busy": "queue"}
+            for _ in range(4):
+                one = await home.submit(claim_by=worker, idempotency_key=new_id("key"), **named)
+                landed[conversation].append(one)
+                if one.rows is not None:
+                    tasks.start_soon(work, home, one.rows.lease)
+
+        async def work(home: Any, lease: Any) -> None:
+            for n in range(8):  # beside the messages that still come
+                told = NewEvent(type=EventType.TOOL_PROGRESS, turn=1, n=n, data='{"text":"x"}')
+                await home.store.write(home.change(lease, events=(told,)))
+            await home.store.write(home.finish(lease, 1))
+
+        async with anyio.create_task_group() as tasks:
+            for conversation in landed:
+                for home, worker in workers:
+                    tasks.start_soon(send, home, worker, conversation)
+        for conversation, ones in landed.items():
+            (began,) = [one for one in ones if one.began]
+            page = await world.store.read_conversation(conversation, world.ann)
+            assert len([message for message in page.messages.items if message.role == "user"]) == len(ones) == 8
+            assert [event.seq for event in await world.log(began.rows.lease)] == list(range(1, page.last_event_id + 1))
 
 
 async def test_a_key_is_looked_up_before_the_busy_conversation(world: Any) -> None:

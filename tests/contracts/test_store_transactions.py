@@ -381,7 +381,7 @@ async def test_nothing_else_of_the_conversation_waits_for_the_work(world: Any, s
 
     async def work(connection: Any) -> StepRecord:
         record = await shop.sell(connection)
-        await asyncio.wait_for(world.write(world.delta(place.lease, "msg_2", 0, "Selling...")), 5)
+        await asyncio.wait_for(world.write(world.delta(place.lease, "msg_2", 0, "Selling...")), 60)
         return record
 
     await world.store.commit_step(place, work, threaded=False)
@@ -493,10 +493,10 @@ async def test_work_that_is_cancelled_is_rolled_back_at_once(world: Any, shop: S
     await sold.wait()
     begun = time.monotonic()
     task.cancel()
-    await asyncio.wait({task}, timeout=10)
+    await asyncio.wait({task}, timeout=60)
     assert task.cancelled()
     await world.until(lambda: connections_of(shop, "%pg_sleep(60)%") == 0)
-    assert time.monotonic() - begun < 9
+    assert time.monotonic() - begun < 50
     await world.store.commit_step(place, shop.sell, threaded=threaded)
     assert shop.sales == [2]
 
@@ -589,6 +589,6 @@ async def test_work_that_goes_on_when_the_store_is_closed_is_rolled_back(world: 
         await sold.wait()
         await other.store.close()
         with pytest.raises((StoreUnavailable, WorkFailed)):
-            await asyncio.wait_for(task, 10)
+            await asyncio.wait_for(task, 60)
         await other.open()
     assert shop.sales == []

@@ -100,6 +100,20 @@ class ShopTools:
         return "shipped"
 
     @tool(idempotent=True)
+    async def deliver(self, order: str, ctx: ToolContext) -> str:
+        """Deliver an order that is paid.
+
+        Args:
+            order: Its number
+        """
+        address = await ctx.ask("Which address?")
+        await ctx.step("label", self._effect, ctx.call_id, "label")
+        paid = await ctx.wait_for("paid")
+        await ctx.sleep(0.001)
+        self.ledger.add(ctx.call_id, "deliver")
+        return f"to {address}, paid {paid}"
+
+    @tool(idempotent=True)
     async def hang(self, order: str, ctx: ToolContext) -> str:
         """Wait until the run is cancelled.
 
@@ -118,7 +132,33 @@ class ShopTools:
         return f"{what}:{call_id}"
 
 
-@agent(tools=[ShopTools])
+@singleton
+class PackingTools:
+    """What is done below the run of the shop."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    @tool(idempotent=True)
+    async def pack(self, order: str, ctx: ToolContext) -> str:
+        """Pack an order.
+
+        Args:
+            order: Its number
+        """
+        return await ctx.step("pack", self._pack, ctx.call_id)
+
+    def _pack(self, call_id: str) -> str:
+        self.ledger.add(call_id, "pack")
+        return "packed"
+
+
+@agent(tools=[PackingTools], expose=False)
+class HelperAgent:
+    """You pack."""
+
+
+@agent(tools=[ShopTools], agents=[HelperAgent])
 class ShopAgent:
     """You run a shop."""
 

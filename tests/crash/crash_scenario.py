@@ -1,22 +1,24 @@
 """A scenario for the crash kit that calls every verb of the store's port.
 
-A run with parallel calls of every effect, steps and two approvals; a second run in the same conversation; a run that is
-cancelled; a conversation that is erased; and every read. Each part has its idempotency key, so that the next process
-goes on where the last one died.
+A run with parallel calls of every effect, steps, two approvals, a question, a signal and two child runs; a second run
+in the same conversation; a run of one tool; a run that is cancelled; a conversation that is erased; records; webhooks;
+and every read. Each part has its idempotency key, so that the next process goes on where the last one died.
 """
 
 import asyncio
 import json
+import mimetypes
 import os
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
-from crash_app import Ledger, ShopAgent, ShopTools, tell_of_cancelled
+from crash_app import Ledger, PackingTools, ShopAgent, ShopTools, tell_of_cancelled
 from evidence import DATABASE, STEPS, rows_of, schema_of, steps_in, table_of
 
 from amoxi_py.declare.declarations import build_declarations
-from amoxi_py.declare.injection import open_instances
+from amoxi_py.declare.injection import OpenInstances
 from amoxi_py.domain.event import Event, EventType
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Lease, Run
@@ -26,12 +28,16 @@ from amoxi_py.errors import Conflict, NotFound
 from amoxi_py.models.script import call
 from amoxi_py.models.scripted import ScriptedModel
 from amoxi_py.ports.files import NewFile
+from amoxi_py.ports.records import Record
 from amoxi_py.ports.store import Store
 from amoxi_py.stores.sqlite.store import SqliteStore
 from amoxi_py.testing.scene import SCENE
 
 ANA = Principal(id="user:ana", channel="code")
 NOTE = NewFile(id="file_note", principal=ANA, name="note.txt", media_type="text/plain")
+DECLARED = build_declarations([ShopTools, ShopAgent, tell_of_cancelled], provided=[Ledger])
+"""Built once: the processes that are killed are forks of one that has imported this."""
+mimetypes.init()  # once too: each process that saves a file would read the system's types
 SCRIPT = {
     "everything": [
         [
@@ -40,9 +46,18 @@ SCRIPT = {
             call("charge", order="A-1"),
             call("ship", order="A-1"),
         ],
-        [call("cancel_order", order="A-2"), call("cancel_order", order="A-3"), call("lookup", order="A-2")],
+        [
+            call("cancel_order", order="A-2"),
+            call("cancel_order", order="A-3"),
+            call("lookup", order="A-2"),
+            call("deliver", order="A-1"),
+            call("ask_helper_agent", message="pack A-1"),
+            call("ask_helper_agent", message="pack A-2"),
+        ],
         "All is done.",
     ],
+    "pack A-1": [call("pack", order="A-1"), "A-1 is packed."],
+    "pack A-2": [call("pack", order="A-2"), "A-2 is packed."],
     "go on": ["Gladly."],
     "wait": [call("cancel_order", order="A-9"), "never said"],
     "hang": [call("hang", order="A-9"), "never said"],
@@ -56,7 +71,7 @@ class OneModel:
     def __init__(self, model: ScriptedModel) -> None:
         self.model = model
 
-    def model_for(self, agent: object, ctx: object) -> ScriptedModel:
+    async def model_for(self, agent: object, ctx: object) -> ScriptedModel:
         return self.model
 
 
@@ -83,27 +98,31 @@ async def play_everything() -> None:
     (folder / STEPS).write_text(json.dumps(sorted(steps_in(rows_of(folder)))), "utf-8")
     scene = SCENE.get()
     assert scene is not None
-    declarations = build_declarations([ShopTools, ShopAgent, tell_of_cancelled], provided=[Ledger])
     store = RenewalHeard(scene.wrap_store(make_store(folder)))
     port = cast(Store, store)
     model = ScriptedModel(SCRIPT)
-    async with open_instances(declarations.singletons, {Ledger: Ledger(folder)}) as instances:
-        engine = Engine(
-            store=port,
-            catalog=declarations.catalog,
-            instances=instances,
-            models=OneModel(model),
-            settings=EngineSettings(lease=0.6, poll=0.05),
-            handlers=declarations.handlers,
-        )
-        await engine.start()
-        await port.secret("cookie", "s" * 32)
-        await read_all(engine, port, await everything(engine, port))
-        await engine.ready()
-        await both_told(Ledger(folder))
-        if first_process:  # the next one shows nothing more by it
-            await asyncio.wait_for(store.renewed.wait(), 10)
-        await engine.stop(grace=5.0)
+    ledger = Ledger(folder)
+    made = {Ledger: ledger, ShopTools: ShopTools(ledger), PackingTools: PackingTools(ledger)}
+    instances = OpenInstances(made, None, [])
+    engine = Engine(
+        store=port,
+        catalog=DECLARED.catalog,
+        instances=instances,
+        models=OneModel(model),
+        settings=EngineSettings(lease=0.6, poll=0.05),
+        handlers=DECLARED.handlers,
+    )
+    await engine.start()
+    await port.secret("cookie", "s" * 32)
+    await records(port)
+    run = await everything(engine, port)
+    await webhooks(port, run)
+    await read_all(engine, port, run)
+    await engine.ready()
+    await both_told(ledger)
+    if first_process:  # the next one shows nothing more by it
+        await asyncio.wait_for(store.renewed.wait(), 60)
+    await engine.stop(grace=5.0)
     (folder / "refused.json").write_text(json.dumps(model.refused), encoding="utf-8")
 
 
@@ -141,8 +160,16 @@ async def everything(engine: Engine, store: Store) -> Run:
     fourth = await engine.submit("shop-agent", "hang", principal=ANA, idempotency_key="k-fourth")
     await follow(engine, fourth.run.id, lambda event: event.type is EventType.TOOL_CALLED)
     await cancel(engine, fourth.run)
+    await call_directly(engine)
     await forget(engine)
     return first_run
+
+
+async def call_directly(engine: Engine) -> None:
+    """Call a tool without an agent: one run, whichever process has begun it."""
+    called = await engine.submit_call("pack", {"order": "A-7"}, principal=ANA, idempotency_key="k-direct")
+    run, view = await engine.wait_call(called.run.id, ANA, timeout=30)
+    assert (run.status, run.output, view.call.status) == ("completed", "packed", "done"), (run, view)
 
 
 async def content() -> AsyncIterator[bytes]:
@@ -172,11 +199,17 @@ async def forget(engine: Engine) -> None:
 
 async def read_all(engine: Engine, store: Store, run: Run) -> None:
     await engine.list_runs(ANA)
+    assert (await engine.list_tasks(ANA)).total == 0, "none of a caller over A2A"
+    assert await engine.asking_before(run, ANA) is None
     await engine.list_approvals(ANA)
     await engine.list_conversations(ANA)
     await engine.read_conversation(run.conversation_id, ANA)
     await store.run_messages(run.id, ANA)
-    await store.files_of_run(Lease(run_id=run.id, run=1, conversation=1, worker=1, fence=1))
+    log = await store.find_log(ANA, run_id=run.id)
+    assert log.run is not None
+    lease = Lease(run_id=run.id, run=log.run, conversation=log.conversation, worker=1, fence=1)
+    await store.files_of_run(lease)
+    assert (await store.usages(lease))[0].requests > 0
     assert (await store.get_file(NOTE.id, ANA)).file.size == 6
     assert await store.read_file(NOTE.id, ANA, 2, 4) == b"note"
     await store.delete_file(NOTE.id, ANA)
@@ -190,14 +223,50 @@ async def follow(engine: Engine, run_id: str, until: Callable[[Event], bool]) ->
                 return
 
 
+async def records(store: Store) -> None:
+    """Keep, find, take and forget small records, whatever a process before this one has done of it."""
+    for key in ("one", "two"):
+        await store.keep_record(Record(kind="code", key=key, group="codes", content="{}"))
+    assert await store.find_record("code", "one") is not None
+    assert len(await store.find_records("code", "codes")) == 2
+    assert await store.take_record("code", "one") is not None
+    assert await store.take_record("code", "one") is None
+    assert await store.forget_records("code", "codes") == 1
+
+
+async def webhooks(store: Store, run: Run) -> None:
+    """Keep, hold, put off, deliver and drop a webhook, whatever a process before this one has done of it."""
+    await store.keep_webhook(run.id, ANA, "hook", "{}", limit=1)
+    (held,) = await store.claim_webhooks("me", 30.0, 10)
+    assert await store.renew_webhooks("me", 30.0) == {held.key}
+    assert await store.put_off_webhook(held, 0.0)
+    (held,) = await store.claim_webhooks("me", 30.0, 10)
+    assert await store.note_delivery(held, 7)
+    await store.release_webhooks("me")
+    hook = await store.find_webhook(run.id, ANA, "hook")
+    assert (hook.cursor, hook.failures, held.webhook.failures) == (7, 0, 1)
+    assert (await store.list_webhooks(run.id, ANA)).items == (hook,)
+    await store.drop_webhook(run.id, ANA, "hook")
+
+
 async def until_ended(engine: Engine, run: Run, decisions: dict[str, str]) -> Run:
-    """Follow a run to its end, deciding by order number what it asks."""
+    """Follow a run to its end, deciding by order number, and giving it what it asks and waits for."""
     async with asyncio.timeout(30):
         async for events in await engine.follow(ANA, run_id=run.id):
             for event in events:
                 if event.type is EventType.APPROVAL_REQUESTED:
                     await decide(engine, event.data["call_id"], decisions[event.data["arguments"]["order"]])
+                elif event.type is EventType.QUESTION_ASKED:
+                    await answer(engine, run.id, event.data["call_id"])
     return await engine.get_run(run.id, ANA)
+
+
+async def answer(engine: Engine, run_id: str, call_id: str) -> None:
+    """Answer, then send the signal that is waited for next; who was killed in between finds the question over."""
+    with suppress(Conflict, NotFound):
+        await engine.answers.answer(call_id, ANA, "1 Elm Street")
+    with suppress(Conflict):
+        await engine.answers.signal(run_id, ANA, "paid", 7, idempotency_key="k-paid")
 
 
 async def decide(engine: Engine, call_id: str, decision: Any) -> None:

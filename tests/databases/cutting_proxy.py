@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import cast
 from urllib.parse import urlsplit
 
-_START_S = 10.0
+_START_S = 60.0
 _ENCRYPTION = {80877103, 80877104}
 _COMPLETE = ord("C")
 _BEGIN, _WRITE, _COMMIT = b"b", b"w", b"c"

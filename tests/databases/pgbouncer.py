@@ -16,7 +16,7 @@ import psycopg
 from keeper import Kept
 from postgres_server import GivenServer, outer_port
 
-_READY_S = 20.0
+_READY_S = 60.0
 _NAME = "pgbouncer"
 
 

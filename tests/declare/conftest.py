@@ -52,6 +52,15 @@ class PlainToolContext(_InThread, ToolContext):
     async def open_file(self, id: str) -> Any:
         raise AssertionError("no tool of these tests has files")
 
+    async def ask(self, question: str, schema: Any = None, *, timeout: Any = None) -> Any:
+        raise AssertionError("no tool of these tests asks")
+
+    async def sleep(self, duration: Any) -> None:
+        raise AssertionError("no tool of these tests sleeps")
+
+    async def wait_for(self, name: str, *, timeout: Any = None) -> Any:
+        raise AssertionError("no tool of these tests waits")
+
 
 class PlainSyncToolContext(_InThread, SyncToolContext):
     """The context of sync tools."""
@@ -67,6 +76,15 @@ class PlainSyncToolContext(_InThread, SyncToolContext):
 
     def open_file(self, id: str) -> Any:
         raise AssertionError("no tool of these tests has files")
+
+    def ask(self, question: str, schema: Any = None, *, timeout: Any = None) -> Any:
+        raise AssertionError("no tool of these tests asks")
+
+    def sleep(self, duration: Any) -> None:
+        raise AssertionError("no tool of these tests sleeps")
+
+    def wait_for(self, name: str, *, timeout: Any = None) -> Any:
+        raise AssertionError("no tool of these tests waits")
 
 
 @pytest.fixture

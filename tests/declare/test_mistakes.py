@@ -270,6 +270,22 @@ MISTAKES = {
         "@agent(model=[])\nclass Helper:\n    '''Help.'''",
         ["agent 'helper'", "names no model"],
     ),
+    "agent's function that chooses a model": (
+        "def choose(ctx, other): ...\n@agent(model=choose)\nclass Helper:\n    '''Help.'''",
+        ["agent 'helper'", "`model` takes the context", "returns a model"],
+    ),
+    "agent's method that chooses a model": (
+        "class A:\n    def choose(self, ctx): ...\n@agent(model=A.choose)\nclass Helper:\n    '''Help.'''",
+        ["agent 'helper'", "method without its instance", "Annotated[..., Inject]"],
+    ),
+    "agent's generator that chooses a model": (
+        "def choose(ctx):\n    yield\n@agent(model=choose)\nclass Helper:\n    '''Help.'''",
+        ["agent 'helper'", "`model` takes the context"],
+    ),
+    "agent's model options that are no JSON": (
+        "@agent(model_options={'temperature': object()})\nclass Helper:\n    '''Help.'''",
+        ["agent 'helper'", "`model_options` cannot be sent"],
+    ),
     "agent's allow": ("@agent(allow='all')\nclass Helper:\n    '''Help.'''", ["agent 'helper'", "allow='all'"]),
     "tool in the place of an agent": (
         "@tool\ndef ask_helper(): ...\n@agent\nclass Helper:\n    '''Help.'''",
@@ -319,14 +335,14 @@ MISTAKES = {
     ),
     "unknown option of an agent": (
         "@agent(tool=[])\nclass A:\n    '''Help.'''",
-        ["agent 'a'", "@agent has no option 'tool'; the options are: tools, model, "],
+        ["agent 'a'", "@agent has no option 'tool'; the options are: tools, agents, model, "],
     ),
     **{
         f"option that comes later: {option}": (
             f"@agent({option}=None)\nclass A:\n    '''Help.'''",
             ["agent 'a'", f"`{option}` is not in this version"],
         )
-        for option in ("agents", "memory", "result", "budget")
+        for option in ("memory",)
     },
     "program that ends": (
         "import sys\nsys.exit(3)",

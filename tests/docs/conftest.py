@@ -42,7 +42,7 @@ READY = {
     "amoxi worker": ("the worker is ready",),
 }
 MODULE = "guide"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER_OPTIONS = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 
 TOKENS = re.compile(
@@ -113,6 +113,7 @@ class Terminal:
 
     def __init__(self, script: str, folder: Path, env: dict[str, str], log: Path) -> None:
         self._log = log
+        self.folder = folder
         with log.open("wb") as output:
             self.process = subprocess.Popen(
                 ["bash", "-ec", script],
@@ -145,7 +146,7 @@ class Terminal:
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(60)
 
 
 class Reader:
@@ -167,6 +168,7 @@ class Reader:
         self._env = {
             **clean_environment({"SERVER_PORT": str(self.ports["8080"]), "HOME": str(folder.parent)}),
             "PATH": bin_folder + os.pathsep + os.environ["PATH"],
+            "PYTEST_ADDOPTS": "-p no:schemathesis -p no:hypothesispytest",  # no page needs them; they take a second
         }
 
     def follow(self, example: Example) -> None:
@@ -213,7 +215,11 @@ class Reader:
         path = self.here / name
         assert path.resolve().is_relative_to(self.folder.resolve())
         path.parent.mkdir(parents=True, exist_ok=True)
-        running = [one for one in self._terminals.values() if one.process.poll() is None]
+        running = [
+            one
+            for one in self._terminals.values()
+            if path.resolve().is_relative_to(one.folder.resolve()) and one.process.poll() is None
+        ]
         seen = [one.text().count("the new version answers") for one in running]
         path.write_text(text, "utf-8")
         forget_modules_of(self.folder)

@@ -14,6 +14,7 @@ from processes import clean_environment
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.parent for path in (ROOT / "docs" / "examples").glob("*/README.md"))
+SPARED = [option for plugin in ("schemathesis", "hypothesispytest", "xdist") for option in ("-p", f"no:{plugin}")]
 LEFT_OUT = shutil.ignore_patterns("__pycache__", ".pytest_cache", "data", ".env")
 
 
@@ -30,7 +31,7 @@ def copy_of(tmp_path: Path) -> Callable[[Path], Path]:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_the_tests_of_an_example_pass(example: Path, copy_of: Callable[[Path], Path]) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *SPARED, "-W", "error"],
         cwd=copy_of(example),
         env=clean_environment(),
         stdin=subprocess.DEVNULL,

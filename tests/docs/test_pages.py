@@ -14,6 +14,7 @@ MOST_NOT_RUN = 5
 
 
 @pytest.mark.crash
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem.lower())
 def test_every_block_of_a_page_runs_and_prints_what_it_says(page: Path, read_page: Callable[[Path, bool], int]) -> None:
     assert read_page(page, page.stem == "README") > 0

@@ -13,7 +13,10 @@ import pytest
 from amoxi_py import testing
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.xdist_group("site")  # built once, not by each process of the tests
+pytestmark = [
+    pytest.mark.xdist_group("site"),  # built once, not by each process of the tests
+    pytest.mark.timeout(300),
+]
 LOADED = re.compile(
     r"<(?:script|img|iframe|source)[^>]+?src=\"(https?:)?//|<link[^>]+?href=\"(https?:)?//|url\(['\"]?https?:"
 )
@@ -29,7 +32,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=250,
         check=False,
     )
     assert done.returncode == 0, done.stderr

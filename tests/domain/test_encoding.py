@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from amoxi_py.domain.encoding import clean_json, clean_text, decode_json, encode_json, encode_json_unicode
 from amoxi_py.errors import ValueNotStorable
+from whole import some_of
 
 odd_letters = st.sampled_from("\x00\ud83d\ude00\ud800\udfff\u2028a")
 any_text = st.lists(st.characters() | odd_letters, max_size=8).map("".join)
@@ -70,7 +71,7 @@ def test_only_what_cannot_be_stored_is_replaced_in_a_text(text: str, clean: str)
     assert clean_text(text) == clean
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=some_of(300))
 @given(any_text)
 def test_a_clean_text_can_be_stored_everywhere_and_cleaning_it_again_changes_nothing(text: str) -> None:
     clean = clean_text(text)
@@ -172,7 +173,7 @@ def test_only_strict_json_is_read(text: str) -> None:
         decode_json(text)
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=some_of(150), suppress_health_check=[HealthCheck.too_slow])
 @given(plain)
 def test_output_is_one_line_of_ascii_that_any_strict_reader_takes_back_clean(value: Any) -> None:
     text = encode_json(value)

@@ -14,6 +14,8 @@ from amoxi_py.domain.encoding import decode_json, encode_json
 from amoxi_py.domain.event import Event, EventType, call_json, event_data, message_json, public_status, time_text
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.tool_call import CallStatus, Effect, ToolCall
+from amoxi_py.domain.wait import Wait
+from whole import some_of
 
 CALL = ToolCall(
     id="call_1", turn=1, n=0, tool="refund", arguments='{"order_id":"A-1001"}', effect=Effect.UNSAFE, tries=1
@@ -44,6 +46,11 @@ LABELS = [
     "run.completed",
     "run.failed",
     "run.cancelled",
+    "question.asked",
+    "question.answered",
+    "signal.received",
+    "history.compacted",
+    "question.closed",
 ]
 
 
@@ -54,7 +61,7 @@ def told(type: EventType, data: Any = None, subject: Message | ToolCall | None =
 
 def test_the_labels_are_those_of_the_contract_and_their_numbers_stay() -> None:
     assert [kind.label for kind in EventType] == LABELS
-    assert [kind.value for kind in EventType] == list(range(1, 16))
+    assert [kind.value for kind in EventType] == list(range(1, 21))
 
 
 def test_a_runs_last_events_are_its_three_ends() -> None:
@@ -171,6 +178,33 @@ def test_a_call_is_shown_as_waiting_only_while_a_person_has_to_decide(decision: 
     assert public_status(CALL) == "open"
 
 
+def test_a_call_that_waits_is_shown_so_with_what_it_asked_until_that_is_over() -> None:
+    wait = Wait(k=2, kind="question", name="Which?", schema='{"type":"integer"}', created_at=1.0)
+    started = replace(CALL, status=CallStatus.STARTED, wait=wait)
+    asked = {"k": 2, "question": "Which?", "schema": {"type": "integer"}, "expires_at": None}
+    assert call_json(started)["status"] == "waiting"
+    assert call_json(started)["question"] == asked | {"answer": None, "by": None}
+    assert told(EventType.QUESTION_ASKED, None, started) == {
+        "run_id": "run_1",
+        "call_id": "call_1",
+        "tool": "refund",
+        **asked,
+    }
+    answered = replace(started, wait=replace(wait, value="7", by="user:42"))
+    assert call_json(answered)["status"] == "started", "its code runs again"
+    given = {"k": 2, "answer": 7, "by": "user:42"}
+    assert call_json(answered)["question"] == asked | given
+    assert told(EventType.QUESTION_ANSWERED, None, answered) == {"run_id": "run_1", "call_id": "call_1", **given}
+    closed = {"run_id": "run_1", "call_id": "call_1", "k": 2}
+    assert told(EventType.QUESTION_CLOSED, '{"k":2}', started) == closed
+    late = replace(started, wait=replace(wait, until=2.0))
+    assert [call_json(late, now=now)["status"] for now in (1.9, 2.0)] == ["waiting", "started"], "its time is over"
+    assert call_json(late)["status"] == "waiting", "what time it is is not known here"
+    slept = replace(started, wait=Wait(k=1, kind="sleep", created_at=1.0, until=9e9))
+    assert (call_json(slept)["status"], "question" in call_json(slept)) == ("waiting", False)
+    assert "question" not in call_json(started, as_new=True)
+
+
 def test_a_stored_call_is_shown_with_its_result_and_a_new_one_without() -> None:
     done = replace(CALL, status=CallStatus.DONE, result="[1]")
     assert (call_json(done)["status"], call_json(done)["result"]) == ("done", [1])
@@ -227,7 +261,7 @@ def lives(draw: st.DrawFn) -> list[ToolCall]:
     return states
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=some_of(100), suppress_health_check=[HealthCheck.too_slow])
 @given(life=lives())
 def test_an_event_read_from_the_log_later_tells_what_its_live_reader_was_told(life: list[ToolCall]) -> None:
     asked, last = life[0], life[-1]

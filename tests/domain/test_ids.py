@@ -9,13 +9,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amoxi_py.domain.ids import call_id, new_id, parse_call_id
+from amoxi_py.domain.ids import call_id, child_message_id, child_run_id, is_child_run_id, new_id, parse_call_id
 
 RUN = "run_" + "0f" * 13
 
 
 def test_an_id_says_what_it_names_and_is_safe_in_a_path() -> None:
     assert re.fullmatch(r"run_[0-9a-f]{26}", new_id("run"))
+
+
+def test_a_call_has_one_child_run_whose_ids_say_when_its_parent_began() -> None:
+    parent = new_id("run")
+    calls = [call_id(parent, turn, n) for turn in range(20) for n in range(20)]
+    assert all(re.fullmatch(rf"run_8{parent[5:16]}[0-9a-f]{{14}}", child_run_id(call)) for call in calls)
+    below = child_run_id(call_id(child_run_id(calls[0]), 1, 0))
+    assert [is_child_run_id(one) for one in (parent, child_run_id(calls[0]), below)] == [False, True, True]
+    assert all(re.fullmatch(rf"msg_{parent[4:16]}[0-9a-f]{{14}}", child_message_id(call)) for call in calls)
+    ids = {child_run_id(call)[4:] for call in calls} | {child_message_id(call)[4:] for call in calls}
+    assert len(ids | {parent[4:]}) == 2 * len(calls) + 1
+    assert child_run_id(calls[0]) == child_run_id(calls[0])
+    assert parse_call_id(call_id(child_run_id(calls[0]), 1, 0)) == (child_run_id(calls[0]), 1, 0)
 
 
 def test_ids_do_not_repeat() -> None:

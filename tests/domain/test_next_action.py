@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,8 +11,10 @@ from msgspec.structs import replace
 
 from amoxi_py.domain.approval import Approval
 from amoxi_py.domain.message import Message
-from amoxi_py.domain.next_action import AskModel, Finish, Limits, Wait, Work, next_action
+from amoxi_py.domain.next_action import AskModel, Finish, Limits, Pause, Work, next_action
 from amoxi_py.domain.tool_call import CallStatus, Effect, ToolCall
+from amoxi_py.domain.wait import Wait
+from whole import some_of
 
 NOW = 1000.0
 LIMITS = Limits(max_turns=3, max_attempts=2)
@@ -59,6 +63,12 @@ def test_a_reply_without_calls_completes_the_run_at_the_turn_limit_too() -> None
 @pytest.mark.parametrize("status", SETTLED)
 def test_the_model_is_asked_when_all_calls_have_a_result(status: CallStatus) -> None:
     assert after(call(0, CallStatus.DONE), call(1, status)) == AskModel(turn=2)
+
+
+@pytest.mark.parametrize("status", [status for status in CallStatus if status.settled])
+def test_a_run_of_one_tool_ends_when_its_call_has_a_result(status: CallStatus) -> None:
+    assert next_action((reply(call(status=status)),), 0, Limits(direct=True), 1.0) == Finish()
+    assert isinstance(next_action((reply(call()),), 0, Limits(direct=True), 1.0), Work)
 
 
 def test_a_run_that_wants_one_turn_too_many_fails() -> None:
@@ -115,16 +125,44 @@ def test_a_call_whose_time_to_decide_is_over_is_refused(expires_at: float) -> No
 
 def test_a_run_waits_until_the_first_expiry() -> None:
     calls = [call(n, approval=asked(expires_at=at)) for n, at in enumerate((NOW + 9, NOW + 5, None))]
-    assert after(*calls) == Wait(until=NOW + 5)
+    assert after(*calls) == Pause(until=NOW + 5, kinds=("approval",))
 
 
 def test_a_run_waits_for_ever_when_no_approval_expires() -> None:
-    assert after(call(approval=asked()), call(1, CallStatus.DONE)) == Wait(until=None)
+    assert after(call(approval=asked()), call(1, CallStatus.DONE)) == Pause(until=None, kinds=("approval",))
 
 
 def test_what_can_be_done_is_done_while_another_call_waits_for_a_person() -> None:
     free, waiting, declined = call(0), call(1, approval=asked()), call(2, approval=asked("decline"))
     assert after(free, waiting, declined) == Work(start=(free,), refused=(declined,))
+
+
+def waits(n: int = 0, *, until: float | None = None, value: str | None = None, kind: str = "question") -> ToolCall:
+    wait = Wait(k=1, kind=kind, created_at=0.0, until=until, value=value)  # type: ignore[arg-type]  # of four
+    return replace(call(n, CallStatus.STARTED), wait=wait)
+
+
+def test_a_started_call_that_waits_is_left_alone_until_its_wait_is_over() -> None:
+    question, sleep, child = waits(0, until=NOW + 9), waits(1, until=NOW + 5, kind="sleep"), waits(2, kind="child")
+    assert after(question, sleep, child) == Pause(until=NOW + 5, kinds=("question", "sleep", "child"))
+    assert after(waits(kind="signal"), call(1, approval=asked(expires_at=NOW + 3))) == Pause(
+        until=NOW + 3, kinds=("signal", "approval")
+    )
+    assert after(question, call(3)) == Work(start=(call(3),))
+
+
+@pytest.mark.parametrize("over", [{"value": '"Main St"'}, {"until": NOW}, {"until": NOW - 1, "value": "1"}])
+def test_a_call_whose_wait_is_over_goes_on(over: dict[str, Any]) -> None:
+    ready = waits(**over)
+    assert after(ready, waits(1)) == Work(resume=(ready,))
+
+
+def test_an_approval_expires_late_by_the_patience_that_is_given_and_a_wait_does_not() -> None:
+    late = call(approval=asked(expires_at=NOW - 0.5))
+    assert next_action((PERSON, reply(late)), 0, LIMITS, NOW, 1.0) == Pause(until=NOW + 0.5, kinds=("approval",))
+    assert next_action((PERSON, reply(late)), 0, LIMITS, NOW + 0.5, 1.0) == Work(refused=(late,))
+    slept = waits(until=NOW, kind="sleep")
+    assert next_action((PERSON, reply(slept)), 0, LIMITS, NOW, 1.0) == Work(resume=(slept,))
 
 
 approvals = st.none() | st.builds(
@@ -133,12 +171,20 @@ approvals = st.none() | st.builds(
     decision=st.sampled_from([None, "approve", "decline", "expire"]),
     expires_at=st.none() | st.floats(0, 2 * NOW),
 )
-call_lists = st.lists(st.builds(call, status=st.sampled_from(CallStatus), approval=approvals), max_size=6).map(
-    lambda calls: tuple(replace(each, n=n, id=f"call_{n}") for n, each in enumerate(calls))
+waits_of_calls = st.none() | st.builds(
+    Wait,
+    k=st.just(1),
+    kind=st.sampled_from(["question", "sleep", "signal", "child"]),
+    created_at=st.just(0.0),
+    until=st.none() | st.floats(0, 2 * NOW),
+    value=st.none() | st.just("1"),
 )
+call_lists = st.lists(
+    st.tuples(st.builds(call, status=st.sampled_from(CallStatus), approval=approvals), waits_of_calls), max_size=6
+).map(lambda calls: tuple(replace(each, n=n, id=f"call_{n}", wait=wait) for n, (each, wait) in enumerate(calls)))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=some_of(300))
 @given(
     calls=call_lists,
     turn=st.integers(1, 5),
@@ -151,13 +197,14 @@ def test_whatever_the_rows_hold_there_is_one_action_and_it_never_starts_what_may
 ) -> None:
     action = next_action((PERSON, reply(*calls, turn=turn)), crashes, limits, now)
 
-    assert isinstance(action, (AskModel, Work, Wait, Finish))
+    assert isinstance(action, (AskModel, Work, Pause, Finish))
     if isinstance(action, Work):
         touched = (*action.start, *action.resume, *action.refused)
         assert touched
         assert len(set(touched)) == len(touched), "a call gets one treatment"
         assert all(each in calls and not each.status.settled for each in touched)
         assert all(each.status is CallStatus.STARTED for each in action.resume)
+        assert all(each.wait is None or each.wait.over(now) for each in action.resume)
         for each in action.start:
             assert each.status is CallStatus.OPEN
             assert each.approval is None or each.approval.decision == "approve"
@@ -165,7 +212,7 @@ def test_whatever_the_rows_hold_there_is_one_action_and_it_never_starts_what_may
             assert each.status is CallStatus.OPEN
             assert each.approval is not None
             assert each.approval.decision in ("decline", "expire") or each.approval.expired(now)
-    if isinstance(action, Wait):
+    if isinstance(action, Pause):
         assert any(not each.status.settled for each in calls)
         assert action.until is None or action.until > now, "a wait that is over would never end"
     if isinstance(action, AskModel):
@@ -175,7 +222,7 @@ def test_whatever_the_rows_hold_there_is_one_action_and_it_never_starts_what_may
         assert not calls
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=some_of(200))
 @given(calls=call_lists, decisions=st.lists(st.sampled_from(["approve", "decline"]), min_size=6, max_size=6))
 def test_doing_what_it_says_leads_to_an_end_in_as_many_rounds_as_there_are_calls(
     calls: tuple[ToolCall, ...], decisions: list[str]
@@ -187,9 +234,11 @@ def test_doing_what_it_says_leads_to_an_end_in_as_many_rounds_as_there_are_calls
             ended = {each.n: replace(each, status=CallStatus.DONE) for each in action.resume}
             refused = {each.n: replace(each, status=CallStatus.DECLINED) for each in action.refused}
             changed = started | ended | refused
-        elif isinstance(action, Wait):
+        elif isinstance(action, Pause):
             changed = {
-                each.n: replace(each, approval=asked(decisions[each.n])) for each in calls if not each.status.settled
+                each.n: replace(each, approval=asked(decisions[each.n]), wait=None)
+                for each in calls
+                if not each.status.settled
             }
         else:
             break

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amoxi_py.domain.retry import RetryPolicy, retry_delay
+from amoxi_py.domain.retry import RetryPolicy, patient_for, retry_delay
 
 POLICY = RetryPolicy(tries=5, first=0.5, longest=3.0, jitter=0.25, longest_asked=60.0)
 
@@ -59,3 +59,12 @@ def test_a_pause_is_always_a_bounded_number_or_the_end(
     assert (pause is None) == (failures >= tries)
     if pause is not None:
         assert policy.first <= pause <= policy.longest_asked * (1 + policy.jitter)
+
+
+def test_patience_is_a_number_of_tries_whose_pauses_take_that_long() -> None:
+    for seconds in (0.0, 0.5, 5.0, 300.0, 3600.0):
+        policy = patient_for(seconds)
+        pauses = [retry_delay(policy, failures, chance=0.0) or 0.0 for failures in range(1, policy.tries)]
+        assert sum(pauses) >= seconds > sum(pauses[:-1]) - (not pauses)
+        assert retry_delay(policy, policy.tries, chance=0.0) is None
+    assert [patient_for(seconds).tries for seconds in (0.0, 5.0, 300.0)] == [1, 5, 16]

@@ -22,7 +22,7 @@ class OneModel:
     def __init__(self, model: ScriptedModel) -> None:
         self._model = model
 
-    def model_for(self, agent: object, ctx: object) -> ScriptedModel:
+    async def model_for(self, agent: object, ctx: object) -> ScriptedModel:
         return self._model
 
 
@@ -37,7 +37,7 @@ def run_engine(
 
     async def main() -> Any:
         declarations = build_declarations(agents)
-        async with open_instances(declarations.singletons, {}) as instances:
+        async with open_instances(declarations.singletons, {}, declarations.providers) as instances:
             engine = Engine(
                 store=store,
                 catalog=declarations.catalog,

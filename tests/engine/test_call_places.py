@@ -11,7 +11,7 @@ from amoxi_py.domain.event import EventType
 from amoxi_py.domain.principal import Principal
 from amoxi_py.engine.engine import Engine
 from amoxi_py.models.script import call, reply
-from amoxi_py.ports.store import Change
+from amoxi_py.ports.changes import Change
 from amoxi_py.stores.sqlite.store import SqliteStore
 
 ANN = Principal(id="user:ann")

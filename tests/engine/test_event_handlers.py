@@ -30,11 +30,11 @@ class Echo:
 
 async def ask(engine: Engine, text: str = "hello", conversation: str | None = None) -> Run:
     submitted = await engine.submit("echo", text, principal=ANA, conversation_id=conversation, on_busy="queue")
-    return await engine.wait(submitted.run.id, ANA, timeout=10)
+    return await engine.wait(submitted.run.id, ANA, timeout=60)
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -192,7 +192,7 @@ def test_a_conversation_whose_event_waits_holds_up_no_other_one_and_keeps_its_ow
     async def story(engine: Engine) -> list[str]:
         submitted = await engine.submit("echo", "hello", principal=ANA)
         first.append(submitted.run.id)
-        held = await engine.wait(submitted.run.id, ANA, timeout=10)
+        held = await engine.wait(submitted.run.id, ANA, timeout=60)
         after = await ask(engine, conversation=held.conversation_id)
         other = await ask(engine)
         await until(lambda: told)

@@ -98,7 +98,7 @@ def test_a_tool_reads_the_askers_file_in_pieces_or_as_a_file_object(tmp_path: Pa
         results = []
         for stored in (mine, foreign):
             run = (await engine.submit("analyst", stored.file.id, principal=ANN, files=(mine.file.id,))).run
-            await engine.wait(run.id, ANN, timeout=10)
+            await engine.wait(run.id, ANN, timeout=60)
             messages = (await engine.read_conversation(run.conversation_id, ANN)).messages.items
             results.append([one.result for one in messages[1].calls])
         assert told == [mine.file]
@@ -144,7 +144,7 @@ def test_a_file_that_is_read_whole_is_asked_for_in_pieces_that_are_worth_a_way_t
         for how in ("all", "text", "large"):
             asked.clear()
             run = (await engine.submit("reader", f"{how} {file}", principal=ANN)).run
-            await engine.wait(run.id, ANN, timeout=10)
+            await engine.wait(run.id, ANN, timeout=60)
             messages = (await engine.read_conversation(run.conversation_id, ANN)).messages.items
             assert messages[1].calls[0].result == str(len(content)), how
             assert asked == [(0, PIECE), (PIECE, PIECE), (2 * PIECE, 5)], how

@@ -14,7 +14,8 @@ from amoxi_py.domain.ids import new_id
 from amoxi_py.domain.principal import Principal
 from amoxi_py.engine.hub import Hub
 from amoxi_py.engine.streams import EventStream
-from amoxi_py.ports.store import Change, Store, Submission
+from amoxi_py.ports.changes import Change
+from amoxi_py.ports.store import Store, Submission
 from amoxi_py.ports.views import LogPage, LogPosition, event_size
 from amoxi_py.stores.sqlite.store import SqliteStore
 

@@ -20,6 +20,17 @@ def event(seq: int = 1, *, type: EventType = EventType.TOOL_PROGRESS, run: int =
     return Event(conversation=conversation, seq=seq, run=run, run_id=f"run_{run}", type=type)
 
 
+def of_child_run(
+    seq: int,
+    *,
+    type: EventType = EventType.TOOL_PROGRESS,
+    run: int = 2,
+    hidden: bool = False,
+    source: int | None = None,
+) -> Event:
+    return Event(conversation=1, seq=seq, run=run, run_id=f"run_{run}", type=type, hidden=hidden, source=source)
+
+
 def result(seq: int, size: int) -> Event:
     call = ToolCall(id=f"call_{seq}", turn=1, n=seq, tool="t", arguments="{}", effect=Effect.UNSAFE, result="x" * size)
     kind = EventType.TOOL_COMPLETED
@@ -251,6 +262,46 @@ def test_a_waiter_that_gave_up_harms_nobody_and_leaves_nothing_behind() -> None:
         assert not hub.conversations()
 
     asyncio.run(story())
+
+
+# -- child runs
+
+
+def test_events_of_a_child_run_are_for_its_own_readers_and_those_of_its_root_for_the_roots() -> None:
+    async def story() -> list[list[int]]:
+        hub = Hub()
+        everybody, of_root, of_child = hub.follow(1), hub.follow(1, 1), hub.follow(1, 2)
+        hub.publish([event(1), of_child_run(2, hidden=True), of_child_run(3, run=1, source=2), event(4, run=3)])
+        return [seqs(await bounded(one.take())) for one in (everybody, of_root, of_child)]
+
+    assert asyncio.run(story()) == [[1, 3, 4], [1, 3], [2]]
+
+
+def test_who_executes_a_child_run_hears_what_its_roots_readers_are_told_of_it() -> None:
+    hub = Hub()
+    seen: list[Event | None] = []
+    of_root: list[Event | None] = []
+    hub.publish([of_child_run(1, run=1, source=2, type=EventType.APPROVAL_DECIDED)])
+    hub.watch(2, 1, seen.append)
+    hub.watch(1, 1, of_root.append)
+    hub.publish([of_child_run(2, run=1, source=2, type=EventType.APPROVAL_DECIDED)])
+    assert seqs([each for each in seen if each is not None]) == [1, 2]
+    assert of_root == []
+
+
+def test_the_end_of_a_child_run_tells_the_worker_that_the_one_above_may_go_on() -> None:
+    hub = Hub()
+    told = wakes(hub)
+    hub.publish([of_child_run(1, type=EventType.RUN_QUEUED, hidden=True)])
+    assert len(told) == 1
+    hub.publish([of_child_run(2, type=EventType.RUN_STARTED, hidden=True)])
+    assert len(told) == 1
+    hub.publish([of_child_run(3, type=EventType.RUN_COMPLETED, hidden=True)])
+    assert len(told) == 2
+    types: list[Any] = []
+    hub.listeners.append(types.append)
+    hub.publish([of_child_run(4, type=EventType.RUN_FAILED, hidden=True)])
+    assert types == [set()], "handlers get no hidden events"
 
 
 # -- a store that does not tell all

@@ -8,12 +8,19 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from amoxi_py import Principal, agent, tool
+from amoxi_py.app.models import AgentModels
 from amoxi_py.declare.declarations import build_declarations
 from amoxi_py.declare.injection import OpenInstances
+from amoxi_py.domain.ids import new_id
 from amoxi_py.domain.run import RunStatus
+from amoxi_py.engine.direct import started_reply, with_direct
 from amoxi_py.engine.engine import Engine
 from amoxi_py.engine.settings import EngineSettings
+from amoxi_py.engine.versions import Versions
+from amoxi_py.ports.store import Submission
 from amoxi_py.stores.sqlite.store import SqliteStore
 from amoxi_py.testing import ScriptedModel, call
 
@@ -49,11 +56,12 @@ class Helper:
 
 def engine_of(folder: Path, agents: list[Any], **settings: Any) -> Engine:
     model = ScriptedModel({"ship": [call("ship", order_id="A-1"), "It is shipped."], "*": ["Hello."]}, record=False)
+    catalog = build_declarations(agents).catalog
     return Engine(
         store=SqliteStore(folder, synchronous="OFF"),
-        catalog=build_declarations(agents).catalog,
+        catalog=catalog,
         instances=OpenInstances({}),
-        models=type("OneModel", (), {"model_for": lambda *_: model})(),
+        models=AgentModels(dict.fromkeys(catalog.agents, model)),
         settings=EngineSettings(poll=0.02, **settings),
     )
 
@@ -123,10 +131,58 @@ def test_what_is_older_than_a_process_and_not_in_it_is_gone_at_once(tmp_path: Pa
     asyncio.run(story())
 
 
+@tool(name="pack")
+async def pack_in(order_id: str, box: str) -> str:
+    """Pack an order in a box."""
+    return f"{order_id} is packed in {box}"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "missing"),
+    [
+        ("ship", '{"order_id":"A-1"}', "there is no tool 'ship' here"),
+        ("pack", '{"order_id":"A-1","box":"B"}', "the tool 'pack' does not take its arguments here"),
+        ("pack", '{"order_id":"A-1"}', None),
+    ],
+    ids=["a tool that is not there", "other arguments", "what it takes"],
+)
+@pytest.mark.parametrize("started", [False, True], ids=["open", "started"])
+def test_a_direct_call_is_left_to_a_process_whose_tool_takes_its_arguments(
+    tmp_path: Path, name: str, arguments: str, missing: str | None, started: bool
+) -> None:
+    async def story() -> None:
+        new = with_direct(build_declarations([shop(pack_in if "box" in arguments else pack, ship)]).catalog)
+        old = with_direct(build_declarations([shop(pack)]).catalog)
+        store = SqliteStore(tmp_path, synchronous="OFF")
+        await store.open(lambda events: None)
+        run_id = new_id("run")
+        submission = Submission(
+            run_id=run_id,
+            message_id=new_id("msg"),
+            conversation_id=new_id("conv"),
+            new_conversation=True,
+            agent=f"tool:{name}",
+            principal=ANN,
+            text=arguments,
+            claim_by=await store.enroll(new_id("worker"), 30.0),
+            reply=started_reply(new.tools[name], run_id, arguments, 1.0) if started else None,
+        )
+        rows = (await store.submit(submission)).rows
+        assert rows is not None
+        assert Versions(new, 0.0, 300.0).leaving(rows, 0.0) is None
+        leaving = Versions(old, 0.0, 300.0).leaving(rows, 0.0)
+        assert (None if leaving is None else leaving.reason) == missing
+        later = Versions(old, store.clock.now() + 1, 300.0).leaving(rows, 0.0)
+        assert later is None, "what is older than the process is gone, and the call says so"
+        await store.close()
+
+    asyncio.run(story())
+
+
 async def hears(engine: Engine, run_id: str, label: str) -> bool:
     """Whether a run's story has such an event; it is read until there is one, or it ends."""
     stream = await engine.follow(ANN, run_id=run_id)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         async with aclosing(aiter(stream)) as pages:
             async for events in pages:
                 if label in [event.type.label for event in events]:

@@ -54,7 +54,7 @@ def with_operator(with_engine: Any) -> Callable[[Path, list[Any], Use], None]:
 def test_a_retry_says_the_same_again_with_new_calls_and_the_old_run_stays(tmp_path: Path, with_operator: Any) -> None:
     async def use(engine: Engine, operator: Operator) -> None:
         submitted = await engine.submit("actor", "Do it", principal=ANN)
-        old = await engine.wait(submitted.run.id, ANN, timeout=10)
+        old = await engine.wait(submitted.run.id, ANN, timeout=60)
         assert (old.status, old.error and old.error.code) == ("failed", "model_refused")
         with pytest.raises(NotFound):
             await engine.retry(old.id, BOB)

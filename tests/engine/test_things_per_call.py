@@ -123,7 +123,7 @@ class Accounts:
     @tool(timeout=0.05)
     def hang_in_a_thread(self, ctx: RunContext, db: Db) -> None:
         """Hang until the test says so, and use the session after that."""
-        assert db.bank.go.wait(10)
+        assert db.bank.go.wait(60)
         db.add("late")
 
     @tool(idempotent=True, retries=1)
@@ -333,13 +333,13 @@ async def stop_after_a_timeout(
     await runtime.start()
     agent = "slow-teller" if tool == "hang_slowly" else "teller"
     run = (await runtime.engine.submit(agent, "go", principal=ANA)).run
-    assert (await runtime.engine.wait(run.id, ANA, timeout=10)).status.final
+    assert (await runtime.engine.wait(run.id, ANA, timeout=60)).status.final
     assert (bank.open, bank.log) == (1, ["open"])
     stopping = asyncio.create_task(runtime.stop())
     done, _ = await asyncio.wait((stopping,), timeout=0.1)
     assert not done or not grace
     meanwhile()
-    await asyncio.wait_for(stopping, 10)
+    await asyncio.wait_for(stopping, 60)
 
 
 def test_a_stop_waits_for_a_rollback_of_a_run_that_has_ended_before_it_closes_what_lives_longer(
@@ -374,7 +374,7 @@ def test_a_handler_of_an_event_is_cut_off_before_what_lives_longer_is_closed(ban
         LET_GO[:] = [asyncio.Event()]
         await runtime.start()
         await runtime.engine.submit("teller", "go", principal=ANA)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while "told" not in bank.log:
                 await asyncio.sleep(0.01)
         await runtime.stop()

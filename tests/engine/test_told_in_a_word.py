@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from amoxi_py import Principal, RunEvent, agent, on, tool
+from amoxi_py.app.models import AgentModels
 from amoxi_py.declare.declarations import build_declarations
 from amoxi_py.declare.injection import open_instances
 from amoxi_py.domain.event import Event, EventType
@@ -87,8 +88,8 @@ class Servers:
     worker_port: TersePort
 
     async def waiting_call(self, run_id: str) -> str:
-        async with asyncio.timeout(10):
-            while not (run := await self.web.get_run(run_id, ANN)).waiting_for:
+        async with asyncio.timeout(60):
+            while (run := await self.web.get_run(run_id, ANN)).status != "waiting":
                 await asyncio.sleep(0.005)
         call_id = run.waiting_for[0].call_id
         assert call_id is not None
@@ -104,7 +105,7 @@ async def servers(
     passed_over_by_worker: set[EventType] | None = None,
 ) -> AsyncIterator[Servers]:
     declarations = build_declarations([Actor, *declared])
-    model = type("OneModel", (), {"model_for": lambda *_: ScriptedModel(script, record=False)})()
+    model = AgentModels(dict.fromkeys(declarations.catalog.agents, ScriptedModel(script, record=False)))
     ports = [
         TersePort(SqliteStore(folder, synchronous="OFF"), passed_over or set())
         for passed_over in (passed_over_by_web, passed_over_by_worker)
@@ -139,7 +140,7 @@ def test_a_run_that_another_server_queued_is_executed_when_its_news_comes(tmp_pa
         async with servers(tmp_path, ["Hello."]) as both:
             for _ in range(2):  # the worker may look for the first time after the first one
                 submitted = await both.web.submit("actor", "Hello", principal=ANN)
-                run = await both.web.wait(submitted.run.id, ANN, timeout=10)
+                run = await both.web.wait(submitted.run.id, ANN, timeout=60)
                 assert (run.status, run.output) == ("completed", "Hello.")
             queued = [event for event in both.worker_port.told if event.type is EventType.RUN_QUEUED]
             assert queued == [], "the worker heard of it in a word"

@@ -18,6 +18,7 @@ from amoxi_py.domain.tool_call import CallStatus, Effect, ToolCall
 from amoxi_py.engine.transcript import model_messages
 from amoxi_py.models.history import check_request
 from amoxi_py.ports.chat_model import AssistantMessage, ModelRequest, ToolResult, UserMessage
+from whole import some_of
 
 RUN = "run_" + "0a" * 13
 CALL = ToolCall(
@@ -168,7 +169,7 @@ def conversations(draw: st.DrawFn) -> list[Message]:
     return [message for n in range(count) for message in draw(runs(n, n == count - 1))]
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=some_of(60), suppress_health_check=[HealthCheck.too_slow])
 @given(stored=conversations())
 def test_a_model_can_be_asked_with_whatever_is_stored(stored: list[Message]) -> None:
     messages = model_messages(stored)
@@ -176,7 +177,7 @@ def test_a_model_can_be_asked_with_whatever_is_stored(stored: list[Message]) -> 
     json.dumps([str(message) for message in messages], ensure_ascii=False).encode("utf-8")
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=some_of(30), suppress_health_check=[HealthCheck.too_slow])
 @given(stored=conversations())
 def test_every_call_is_told_once_with_its_one_result_directly_after_its_message(stored: list[Message]) -> None:
     messages = model_messages(stored)

@@ -26,6 +26,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from amoxi_py.engine.values import decode_value, encode_value
 from amoxi_py.errors import ValueNotStorable
+from whole import some_of
 
 T = TypeVar("T")
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -573,7 +574,7 @@ values = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=some_of(200), suppress_health_check=[HealthCheck.too_slow])
 @given(value=values)
 def test_any_nesting_of_storable_values_comes_back_the_same(value: Any) -> None:
     with decimal.localcontext() as context:

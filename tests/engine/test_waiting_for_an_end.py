@@ -90,7 +90,7 @@ def test_a_run_that_ends_here_is_returned_as_the_store_tells_it_and_without_a_re
 
     async def use(engine: Engine, store: Reads) -> None:
         submitted = await engine.submit(name, "Look at it", principal=ANN)
-        run = await engine.wait(submitted.run.id, ANN, timeout=10)
+        run = await engine.wait(submitted.run.id, ANN, timeout=60)
         assert (run.status, store.reads) == (status, 0)
         assert run == await engine.get_run(run.id, ANN)
 
@@ -102,8 +102,8 @@ def test_a_wait_says_nothing_of_a_run_to_others(tell: Any) -> None:
         submitted = await engine.submit("looker", "Look at it", principal=ANN)
         for principal, name in ((BOB, None), (ANN, "actor")):
             with pytest.raises(NotFound):
-                await engine.wait(submitted.run.id, principal, agent=name, timeout=10)
-        assert (await engine.wait(submitted.run.id, ANN, agent="looker", timeout=10)).status == "completed"
+                await engine.wait(submitted.run.id, principal, agent=name, timeout=60)
+        assert (await engine.wait(submitted.run.id, ANN, agent="looker", timeout=60)).status == "completed"
 
     tell(["It is fine."], use)
 
@@ -122,17 +122,23 @@ def test_an_end_that_was_told_just_before_somebody_waits_is_not_waited_for_again
         engine._hub.end_of = end_of_told_one  # type: ignore[method-assign]
         waiting = asyncio.ensure_future(engine.wait(submitted.run.id, ANN, timeout=100))
         assert [event.type.label async for batch in stream for event in batch][-1] == "run.completed"
-        assert (await asyncio.wait_for(waiting, 10)).status == "completed"
+        assert (await asyncio.wait_for(waiting, 60)).status == "completed"
 
     tell(["It is fine."], use)
+
+
+async def until_waiting(engine: Engine, run_id: str) -> Run:
+    async with asyncio.timeout(60):
+        while (run := await engine.get_run(run_id, ANN)).status != "waiting":
+            await asyncio.sleep(0.005)
+    return run
 
 
 def test_a_run_that_waits_for_a_person_is_waited_for_too(tell: Any) -> None:
     async def use(engine: Engine, store: Reads) -> None:
         submitted = await engine.submit("actor", "Do it", principal=ANN)
-        waiting = await engine.wait(submitted.run.id, ANN, timeout=0.5)
-        assert waiting.status == "waiting"
-        end = asyncio.ensure_future(engine.wait(waiting.id, ANN, timeout=10))
+        waiting = await until_waiting(engine, submitted.run.id)
+        end = asyncio.ensure_future(engine.wait(waiting.id, ANN, timeout=60))
         call_id = waiting.waiting_for[0].call_id
         assert call_id is not None
         await engine.decide(call_id, ANN, "approve")
@@ -160,7 +166,7 @@ def test_a_cancelled_run_is_returned_when_that_is_stored_and_not_when_its_code_h
         end = asyncio.ensure_future(engine.wait(submitted.run.id, ANN, timeout=60))
         await asyncio.sleep(0)
         await engine.cancel(submitted.run.id, ANN)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert (await end).status == "cancelled"
         held.set()
 
@@ -174,7 +180,7 @@ def test_a_submission_that_is_refused_takes_no_place(tell: Any) -> None:
                 await engine.submit("looker", "Look at it", principal=ANN, **wrong)
         submitted = await engine.submit("looker", "Look at it", principal=ANN)
         assert submitted.rows is not None, "the only place is free, so the run begins here and now"
-        assert (await engine.wait(submitted.run.id, ANN, timeout=10)).status == "completed"
+        assert (await engine.wait(submitted.run.id, ANN, timeout=60)).status == "completed"
 
     tell(["It is fine."], use, concurrency=1)
 
@@ -182,7 +188,7 @@ def test_a_submission_that_is_refused_takes_no_place(tell: Any) -> None:
 def test_a_cancelled_run_is_returned_as_cancelled(tell: Any) -> None:
     async def use(engine: Engine, store: Reads) -> None:
         submitted = await engine.submit("looker", "Look at it", principal=ANN)
-        end = asyncio.ensure_future(engine.wait(submitted.run.id, ANN, timeout=10))
+        end = asyncio.ensure_future(engine.wait(submitted.run.id, ANN, timeout=60))
         await asyncio.sleep(0)
         await engine.cancel(submitted.run.id, ANN)
         assert (await end).status == "cancelled"
@@ -198,16 +204,16 @@ def test_a_process_for_its_own_conversations_leaves_those_of_others_alone(tell: 
     async def use(engine: Engine, store: Reads) -> None:
         queued = [await store.submit(submission(ANN)) for _ in range(2)]
         own = await engine.submit("actor", "Do it", principal=ANN)
-        waiting = await engine.wait(own.run.id, ANN, timeout=0.5)
+        waiting = await until_waiting(engine, own.run.id)
         call_id = waiting.waiting_for[0].call_id
         assert call_id is not None
         await engine.decide(call_id, ANN, "approve")
-        assert (await engine.wait(own.run.id, ANN, timeout=10)).status == "completed", "its own goes on after a wait"
+        assert (await engine.wait(own.run.id, ANN, timeout=60)).status == "completed", "its own goes on after a wait"
         assert [(await engine.get_run(one.run.id, ANN)).status for one in queued] == ["queued", "queued"]
         with pytest.raises(NotFound):
             await engine.take_up(queued[0].run.conversation_id, BOB)
         await engine.take_up(queued[0].run.conversation_id, ANN)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (await engine.get_run(queued[0].run.id, ANN)).status != "waiting":
                 await asyncio.sleep(0.01)
         assert (await engine.get_run(queued[1].run.id, ANN)).status == "queued"
@@ -226,13 +232,13 @@ def test_a_process_for_its_own_runs_executes_no_other_one_of_the_conversation(te
         await engine.take_up(left.conversation_id, ANN)
         own = await engine.submit("actor", "Do it", principal=ANN)
         for run in (found.run, own.run):  # the second is claimed after its wait, when the one behind has become due
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not (waiting := await engine.get_run(run.id, ANN)).waiting_for:
                     await asyncio.sleep(0.01)
             call_id = waiting.waiting_for[0].call_id
             assert call_id is not None
             await engine.decide(call_id, ANN, "approve")
-            assert (await engine.wait(run.id, ANN, timeout=10)).status == "completed"
+            assert (await engine.wait(run.id, ANN, timeout=60)).status == "completed"
         assert (await engine.get_run(behind.run_id, ANN)).status == "queued"
 
     tell({"Do it": [call("act"), "Done."]}, use, executes="own_runs")
@@ -253,7 +259,7 @@ def submission(principal: Principal) -> Submission:
 def test_an_erased_conversation_ends_its_streams(tell: Any) -> None:
     async def use(engine: Engine, store: Reads) -> None:
         submitted = await engine.submit("looker", "Look at it", principal=ANN)
-        await engine.wait(submitted.run.id, ANN, timeout=10)
+        await engine.wait(submitted.run.id, ANN, timeout=60)
         conversation = submitted.run.conversation_id
         stream = await engine.follow(ANN, conversation_id=conversation)
         labels: list[str] = []
@@ -263,7 +269,7 @@ def test_an_erased_conversation_ends_its_streams(tell: Any) -> None:
                 labels.extend(event.type.label for event in batch)
 
         reading = asyncio.ensure_future(read())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while "run.completed" not in labels:
                 await asyncio.sleep(0)
             assert not reading.done(), "a conversation's stream stays open"

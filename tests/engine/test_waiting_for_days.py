@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from amoxi_py import Principal, agent, tool
+from amoxi_py.app.models import AgentModels
 from amoxi_py.declare.declarations import build_declarations
 from amoxi_py.declare.injection import OpenInstances
 from amoxi_py.domain.run import Run
@@ -90,7 +91,7 @@ class Server:
             store=SqliteStore(self.folder, clock=self.clock, synchronous="OFF"),
             catalog=build_declarations([Shop]).catalog,
             instances=OpenInstances({}),
-            models=type("OneModel", (), {"model_for": lambda *_: model})(),
+            models=AgentModels({"shop": model}),
             settings=EngineSettings(worker=worker, poll=0.02, lease=1.0, approvals_expire_after=self.expire_after),
         )
         await self.engine.start()

@@ -111,7 +111,7 @@ class Client(testing.Client):
     def decide(self, run_id: str, call_id: str, decision: str, **more: Any) -> httpx2.Response:  # type: ignore[override]
         return self.post_path(f"/runs/{run_id}/approvals/{call_id}", {"decision": decision, **more})
 
-    def until_status(self, run_id: str, *statuses: str, timeout: float = 20.0, patient: bool = False) -> dict[str, Any]:
+    def until_status(self, run_id: str, *statuses: str, timeout: float = 60.0, patient: bool = False) -> dict[str, Any]:
         """The run when it has one of these statuses; by default, when it has ended.
 
         A `patient` caller asks again when its request dies with a process.
@@ -156,7 +156,7 @@ class Reader:
     def types(self) -> list[str]:
         return [event.type for event in self.events]
 
-    def wait_for(self, type: str, timeout: float = 20.0, **data: Any) -> EventRecord:
+    def wait_for(self, type: str, timeout: float = 60.0, **data: Any) -> EventRecord:
         """The first event of this type whose data has these fields."""
         return wait_until(
             lambda: next(
@@ -171,7 +171,7 @@ class Reader:
             f"the event {type} {data} comes; so far {self.types()}; last: {self.problem or self.last}",
         )
 
-    def wait_end(self, timeout: float = 30.0) -> list[EventRecord]:
+    def wait_end(self, timeout: float = 60.0) -> list[EventRecord]:
         """All events, when the server has said that there are no more."""
         self._thread.join(timeout)
         assert not self._thread.is_alive(), f"the stream did not end; so far {self.types()}"
@@ -271,11 +271,12 @@ class Proxy:
             side.close()
 
 
-def wait_until(condition: Callable[[], Any], timeout: float = 20.0, what: str = "it happens") -> Any:
-    deadline = time.monotonic() + timeout
+def wait_until(condition: Callable[[], Any], timeout: float = 60.0, what: str = "it happens") -> Any:
+    begun = time.monotonic()
     while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {timeout:g} s: {what}"
-        time.sleep(0.01)
+        waited = time.monotonic() - begun
+        assert waited < timeout, f"not within {timeout:g} s: {what}"
+        time.sleep(min(0.01 + waited / 50, 0.05))  # a server that is asked all the time does little else
     return found
 
 
@@ -520,7 +521,7 @@ def at_once() -> Callable[..., list[Any]]:
         barrier = threading.Barrier(len(actions))
 
         def act(action: Callable[[], Any]) -> Any:
-            barrier.wait(10)
+            barrier.wait(60)
             return action()
 
         with ThreadPoolExecutor(len(actions)) as threads:

@@ -116,7 +116,7 @@ def test_cancels_at_random_moments_end_each_run_once_and_nothing_starts_after_th
     executing = start(folder, env=model_env(model))
     other = start(folder, env=model_env(model))
     chance = random.Random(6)
-    count = trials(200 if store_kind == "file" else 30)
+    count = trials(60 if store_kind == "file" else 30)
     delays = [chance.uniform(0.0, 0.6) for _ in range(count)]
     local = threading.local()
 

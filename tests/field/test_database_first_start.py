@@ -69,7 +69,10 @@ def only_first_migration(url: str, rows: dict[str, list[dict[str, Any]]]) -> Non
         connection.execute(script.replace("@", "amoxi."), prepare=False)
         connection.execute("INSERT INTO amoxi.migration VALUES (%s, %s, 0)", (number, name))
         for table, its in rows.items():
-            for row in its:
+            there = connection.execute(f"SELECT * FROM amoxi.{table} LIMIT 0").description or ()
+            known = {column.name for column in there}
+            for whole in its:
+                row = {name: value for name, value in whole.items() if name in known}
                 statement = f"INSERT INTO amoxi.{table} ({', '.join(row)}) OVERRIDING SYSTEM VALUE VALUES "
                 places = ", ".join(["%s"] * len(row))
                 connection.execute(f"{statement} ({places})", list(row.values()))

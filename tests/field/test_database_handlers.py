@@ -102,4 +102,4 @@ def test_an_event_whose_commit_takes_longer_than_that_of_a_later_one_is_handled_
         with suppress(AssertionError):  # it may wait for what is committed first, and it may not pass that over
             until(lambda: folder.ledger("heard", run=later["id"]), 1)
     until(lambda: folder.ledger("heard", run=later["id"]))
-    until(lambda: len(folder.ledger("heard", run=first["id"])) == 2, 10, "what was committed late is heard")
+    until(lambda: len(folder.ledger("heard", run=first["id"])) == 2, 60, "what was committed late is heard")

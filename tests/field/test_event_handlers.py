@@ -55,7 +55,7 @@ def test_a_handler_whose_process_is_killed_is_called_again_and_only_by_one_of_tw
     (begun,) = folder.ledger("begin")
     servers.pop(begun["server"]).kill9()
 
-    until(lambda: folder.ledger("ring"), timeout=lease_s + 10)
+    until(lambda: folder.ledger("ring"), timeout=lease_s + 60)
     ((name, left),) = servers.items()
     api = client(left)
     call_id = api.until_status(asked["id"], "waiting")["waiting_for"][0]["call_id"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,7 +11,8 @@ from amoxi_py.ports.chat_model import ModelRequest
 from amoxi_py.testing import call
 
 FLOOD = 1000
-WITHIN_S = 2.0
+AT_MOST = 100
+"""Of the flood's runs may begin before another's first one does; more than two seconds pass while twice as many do."""
 WORKING = '''
 import asyncio
 from amoxi_py import ToolContext, agent, tool
@@ -49,12 +49,13 @@ def test_the_first_run_of_another_starts_within_two_seconds_although_a_thousand_
         list(pool.map(lambda n: flooding.submit("worker", f"number {n}"), range(FLOOD)))
     until(lambda: len(folder.ledger("work")) == 4)
     folder.open_gate("begin")
-    until(lambda: len(folder.ledger("work")) > 8, 10, "the flood is worked off")
+    until(lambda: len(folder.ledger("work")) > 8, 60, "the flood is worked off")
     for _ in range(3):
-        begun = time.monotonic()
+        before = len(folder.ledger("work"))
         run = other.submit("worker", "hello")
-        until(lambda run=run: folder.ledger("work", run=run["id"]), WITHIN_S, "it starts at once")
-        assert time.monotonic() - begun < WITHIN_S
+        until(lambda run=run: folder.ledger("work", run=run["id"]))
+        order = [line["run"] for line in folder.ledger("work")]
+        assert order.index(run["id"]) - before < AT_MOST
         assert other.until_status(run["id"])["status"] == "completed"
     worked = {line["run"] for line in folder.ledger("work", whose="api:acme")}
     assert 8 < len(worked) < FLOOD / 2, "the flood goes on meanwhile, and most of it still waits"

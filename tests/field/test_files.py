@@ -1,4 +1,4 @@
-"""Files through a real server process: flat memory, a full disk, and a kill in the middle of an upload."""
+"""Files and long results through a real server process: flat memory, a full disk, and a kill in an upload."""
 
 from __future__ import annotations
 
@@ -14,13 +14,21 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from amoxi_py.testing import call
+
 MB = 1024 * 1024
 LARGE = 25 * MB
 APP = '''
-from amoxi_py import agent
+from amoxi_py import agent, tool
 
 
-@agent
+@tool(read_only=True)
+def export() -> str:
+    """Export two megabytes."""
+    return "two words\\n" * 200_000
+
+
+@agent(tools=[export])
 class Keeper:
     """You keep."""
 '''
@@ -99,3 +107,17 @@ def test_a_large_file_goes_in_and_out_at_flat_memory_and_a_kill_or_a_full_disk_l
     api = client(start(folder, env=field_env))
     until(lambda: files_of(folder) == [MB, 2 * MB, LARGE], what="the half is swept")
     assert api.get_path(f"/files/{small['id']}").headers["content-length"] == str(MB)
+
+
+# O22
+def test_twenty_results_of_megabytes_at_once_leave_the_server_small(
+    field_app: Any, start: Any, client: Any, strict_model: Any, model_env: Any
+) -> None:
+    model = strict_model([call("export"), "It is long."], max_body=100_000)
+    server = start(field_app(APP), env=model_env(model))
+    api = client(server)
+    assert api.submit("keeper", "warm up", wait=20)["status"] == "completed"
+    before = most_memory(server.pid)
+    runs = [api.submit("keeper", f"export {n}") for n in range(20)]
+    assert [api.until_status(run["id"])["status"] for run in runs] == ["completed"] * len(runs)
+    assert most_memory(server.pid) - before < 100 * MB

@@ -102,7 +102,7 @@ def test_a_server_killed_on_a_full_disk_has_all_that_it_answered_for_after_the_n
     server = start(folder, env=env)
     api = client(server)
     stored: list[str] = []
-    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1_000_000, resource.RLIM_INFINITY))
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1_500_000, resource.RLIM_INFINITY))
     while True:
         answer = api.post_path("/agents/keeper/runs", {"message": f"n{len(stored)} " + "x" * 20_000})
         if answer.status_code != 202:

@@ -12,7 +12,7 @@ from amoxi_py.testing import call
 
 pytestmark = [pytest.mark.crash, pytest.mark.parametrize("store_kind", ["postgres"], indirect=True)]
 
-AT_ONCE_S = 3.0  # a hand-over waits for no lease (60 s there); the slack is for a busy machine
+AT_ONCE_S = 30.0  # a hand-over waits for no lease (60 s there); the slack is for a busy machine
 
 OLD = '''
 from amoxi_py import ToolContext, agent, tool
@@ -137,7 +137,7 @@ def test_runs_of_the_old_version_go_on_in_the_new_one_at_once_when_the_old_one_i
     asked = time.monotonic()
     until(lambda: after.ledger("refund"))
     assert time.monotonic() - asked < 0.5 + AT_ONCE_S
-    assert old.wait_exit(10) == 0
+    assert old.wait_exit(60) == 0
     assert there.run(runs["cancel_order 3"]["id"])["waiting_for"] == [wanted["cancel_order 3"]]
     assert there.decide(runs["cancel_order 3"]["id"], wanted["cancel_order 3"]["call_id"], "approve").status_code == 200
     after.open_gate("refund")
@@ -183,7 +183,7 @@ def test_an_old_server_leaves_to_the_new_ones_what_only_they_can_do(
     plain = there.submit("shop", "hello", wait=20)
     assert plain["output"] == "Done: hello", "the old server works on"
     for run in runs.values():
-        old.wait_log(f"run {run['id']} is left to a server of another version", lease_s + 10)
+        old.wait_log(f"run {run['id']} is left to a server of another version", lease_s + 60)
     assert [
         there.run(run["id"])["status"]
         for run in runs.values()

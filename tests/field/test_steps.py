@@ -77,7 +77,7 @@ def test_a_tool_of_three_steps_killed_in_the_second_ends_by_itself_with_at_most_
     folder.open_gate("after-two")
     again = start(folder, wait_ready=False)  # and nothing is called: it ends by itself
     again.wait_log("is ready")
-    until(lambda: folder.ledger("step", number=3), lease_s + 1, "the run goes on by itself")
+    until(lambda: folder.ledger("step", number=3), lease_s + 21, "the run goes on by itself")
     assert [line["number"] for line in folder.ledger("step")] == lines
     assert len({line["call"] for line in folder.ledger("step")}) == 1
     api = client(again)

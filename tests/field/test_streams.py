@@ -181,13 +181,13 @@ def test_silence_and_compression_hold_no_stream_back_and_end_none(
                     seen.append(time.monotonic())
                     fields = {}
                     if len(got) == 3:  # headers and what there is, before the model has said its first word
-                        ready.wait(10)
+                        ready.wait(60)
         return got, seen, comments
 
     ready = threading.Barrier(3)
     with ThreadPoolExecutor(2) as pool:
         listeners = [pool.submit(listen, encoding) for encoding in ("identity", "gzip")]
-        ready.wait(10)
+        ready.wait(60)
         assert marks.times == []
         gate.open()
         heard = [listener.result(60) for listener in listeners]

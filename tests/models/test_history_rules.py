@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
+from amoxi_py.models.anthropic_body import AnthropicPrompt
+from amoxi_py.models.anthropic_body import write_tools as write_anthropic_tools
+from amoxi_py.models.anthropic_reading import read_anthropic_body
 from amoxi_py.models.history import check_request
-from amoxi_py.models.openai_body import check_openai_body, read_openai_body, write_messages, write_tools
+from amoxi_py.models.openai_body import write_messages, write_tools
+from amoxi_py.models.openai_reading import check_openai_body, read_openai_body
 from amoxi_py.ports.chat_model import (
     AssistantMessage,
     CallRequest,
@@ -114,6 +118,24 @@ def test_a_history_that_a_provider_refuses_is_refused_on_both_doors(name: str) -
     assert check_openai_body(as_body(request)) != []
 
 
+@pytest.mark.parametrize("name", sorted(BAD_HISTORIES.keys() - {"an assistant's without text or calls"}))
+def test_a_history_that_a_provider_refuses_is_refused_by_the_messages_api(name: str) -> None:
+    request = asked(*BAD_HISTORIES[name][0])
+    try:
+        fields = AnthropicPrompt(request, "m", write_anthropic_tools(request.tools)).marked(None)
+    except ValueError:
+        return  # arguments that are no JSON cannot even be written
+    body = json.dumps({"model": "m", "max_tokens": 9, **fields}).encode("utf-8", "surrogatepass")
+    assert read_anthropic_body(body)[1] != []
+
+
+def test_what_is_kept_says_whose_it_is() -> None:
+    for kept in ("{", "[]", "{}", '{"provider": 1}'):
+        problems = check_request(asked(USER, AssistantMessage(text="Hi", kept=kept), USER))
+        assert problems == ["messages[1]: what was kept is not a JSON object that says whose it is"]
+    assert check_request(asked(USER, AssistantMessage(text="Hi", kept='{"provider": "x"}'), USER)) == []
+
+
 def test_an_error_result_needs_a_text() -> None:
     nothing = ToolResult(call_id="call_2", tool="lookup_order", content="", is_error=True)
     assert check_request(asked(USER, ASKS, FIRST, nothing)) == ["messages[3]: the text is empty"]
@@ -166,6 +188,10 @@ def test_a_schema_may_hold_itself_and_properties_may_be_named_like_keywords() ->
 def a_body(**changes: Any) -> bytes:
     body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], **changes}
     return json.dumps({key: value for key, value in body.items() if value is not ...}).encode()
+
+
+def a_picture(url: str) -> dict[str, Any]:
+    return {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}
 
 
 WIRE_TOOL = {"type": "function", "function": {"name": "t", "parameters": OBJECT}}
@@ -223,6 +249,21 @@ BAD_BODIES: dict[str, tuple[bytes, str]] = {
             ]
         ),
         "missing items",
+    ),
+    "reasoning that was not given out": (
+        a_body(messages=[{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "a", "reasoning": "b"}]),
+        "no field 'reasoning'",
+    ),
+    "a picture that is none": (a_body(messages=[a_picture("data:image/png;base64,AAAA")]), "is none"),
+    "a picture that is no base64": (a_body(messages=[a_picture("data:image/png;base64,%")]), "not base64"),
+    "a picture nowhere": (a_body(messages=[a_picture("file:///x")]), "no address of a picture"),
+    "a picture without an address": (
+        a_body(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]),
+        "no address or data",
+    ),
+    "a file that is no PDF": (
+        a_body(messages=[{"role": "user", "content": [{"type": "file", "file": {"file_data": "data:text/csv,"}}]}]),
+        "is no PDF",
     ),
     "a hot temperature": (a_body(temperature=3), "out of range"),
     "a temperature in words": (a_body(temperature="hot"), "must be a number"),

@@ -328,6 +328,18 @@ def test_a_schema_that_holds_itself_and_a_pattern_of_another_dialect_do_no_harm(
     assert calls_for(tools, "Name a tree: OAK") == [("name_tree", {"name": "OAK"})]
 
 
+def test_an_agent_is_asked_with_the_whole_message_or_with_what_stands_after_a_colon() -> None:
+    tools = (*NOTES, a_tool("ask_order_desk", "Looks up, refunds and cancels orders.", {"message": TEXT}))
+    for said, asked in {
+        "Where is order A-1001?": "Where is order A-1001?",
+        "Cancel order A-1002": "Cancel order A-1002",
+        "Ask the order desk: where is order A-1001?": "where is order A-1001?",
+        'Tell the order desk "refund A-1001"': "refund A-1001",
+    }.items():
+        assert calls_for(tools, said) == [("ask_order_desk", {"message": asked})]
+    assert calls_for(tools, "List all notes") == [("list_notes", {})]
+
+
 @pytest.mark.parametrize(
     ("name", "label"),
     [

@@ -19,7 +19,7 @@ from amoxi_py.ports.chat_model import (
     ToolResult,
     UserMessage,
 )
-from amoxi_py.testing import Gate, ScriptedModel, broken, call, fail, raw_call, reply, tries
+from amoxi_py.testing import Gate, ScriptedModel, broken, call, fail, raw_call, reply, thinking, tries
 
 USER = UserMessage(text="Refund A-1001")
 CALL = AssistantMessage(text="", calls=(CallRequest(id="c1", name="refund_order", arguments="{}"),))
@@ -105,7 +105,7 @@ def test_a_gate_holds_the_reply_until_it_is_opened() -> None:
         assert await gate.reached()
         assert seen == ["before"]
         gate.open()
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, 60)
         return seen
 
     assert asyncio.run(watch()) == ["before", "after"]
@@ -121,6 +121,9 @@ def test_a_gate_holds_the_reply_until_it_is_opened() -> None:
         (broken("half", ending="unfinished"), "model_stream_cut", True),
         (broken("half", ending="error"), "model_unavailable", True),
         (broken("half", ending="content_filter"), "model_content_filtered", False),
+        (broken("half", ending="bad_json"), "model_stream_cut", True),
+        (broken(ending="html"), "model_unavailable", True),
+        (broken(ending="empty_body"), "model_stream_cut", True),
         (reply(), "model_empty_reply", True),
     ],
 )
@@ -135,6 +138,19 @@ def test_a_reply_at_the_length_limit_is_marked_cut() -> None:
     answer = ask(ScriptedModel([broken("half", ending="length")]), USER)[-1]
     assert isinstance(answer, Reply)
     assert answer.cut
+
+
+def test_scripted_reasoning_is_not_shown_and_has_to_come_back_as_it_was_given_out() -> None:
+    script: Script = [[thinking("Hm."), "I look.", call("refund_order")], "Refunded."]
+    *texts, answer = ask(ScriptedModel(script), USER)
+    assert texts == [TextDelta(text="I look.")]
+    assert isinstance(answer, Reply)
+    said = AssistantMessage(text=answer.text, calls=CALL.calls, kept=answer.kept)
+    assert last_text(ScriptedModel(script), USER, said, RESULT) == "Refunded."
+    wrong = AssistantMessage(text=answer.text, calls=CALL.calls, kept=(answer.kept or "").replace("Hm.", "Ha!"))
+    model = ScriptedModel(script)
+    assert failure(model, USER, wrong, RESULT).code == "model_refused"
+    assert model.refused == ["messages[1]: the reasoning is not as it was given out"]
 
 
 def test_tries_answer_the_same_request_anew_each_time_and_leave_other_requests_alone() -> None:

@@ -1,13 +1,17 @@
 """The process whose forks are commands of `amoxi`: it has imported all of it once and never runs anything itself.
 
-`python fork_program.py FD` takes commands at a socket: each is a message of JSON (arguments, folder,
-environment) with four files, the standard ones and a pipe. To the pipe it writes the fork's process id, then, when that
-has ended, its exit code, minus the signal if one ended it. The forks are what `python -m amoxi_py` is, in a session of
-their own; they end as every interpreter ends, because all of this has returned before a command begins.
+`python fork_program.py PATH` ends when the process that takes commands, a fork of it, answers at the socket PATH. That
+one ends when nobody is connected any more. A command is a message of JSON (arguments, folder, environment) with four
+files, the standard ones and a pipe. To the pipe it writes the fork's process id, then, when that has ended, its exit
+code, minus the signal if one ended it. The forks are what `python -m amoxi_py` is, in a session of their own; they end
+as every interpreter ends, because all of this has returned before a command begins. The server processes that such a
+command starts by `multiprocessing` are forks of it, in place of the interpreters it asks for.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import gc
 import importlib
 import io
@@ -19,7 +23,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Mapping
+import traceback
+from collections.abc import Mapping, Sequence
+from multiprocessing import util
 from typing import Any
 
 IMPORTED = (
@@ -31,21 +37,38 @@ IMPORTED = (
         f"amoxi_py.cli.{name}"
         for name in ("approvals", "chat", "dev", "doctor", "migrate", "runs", "start", "worker", "new", "token")
     ),
+    "amoxi_py.stores.postgres.store",
+    "amoxi_py.surfaces.mcp.door",
+    "anthropic",
     "openai",
     "pydantic.v1",
+    "fastapi.telemetry._runtime",
+    "uvicorn.lifespan.on",
     "uvicorn.loops.auto",
+    "uvicorn.loops.uvloop",
     "uvicorn.protocols.http.auto",
     "uvicorn.protocols.websockets.auto",
 )
 MOST_BYTES = 200_000
 _FILES = 4
+_FIRST_USER_S = 60.0
+_FOR_A_PROCESS = "--multiprocessing-fork"
+_spawn = util.spawnv_passfds
 
 
-def main(door: socket.socket) -> Mapping[str, Any] | None:
+def main(path: str) -> Mapping[str, Any] | None:
     """Fork for each command until nobody can send one any more; in a fork, return its command."""
+    gc.disable()
     for name in IMPORTED:
         importlib.import_module(name)
+    gc.enable()
     assert threading.active_count() == 1, f"a fork has no other threads: {threading.enumerate()!r}"
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    door.bind(path)
+    door.listen(100)
+    if os.fork():
+        return None
+    os.setsid()
     gc.collect()
     gc.freeze()  # the forks share these pages as long as nobody writes to them
     heard, ended = os.pipe()
@@ -54,25 +77,37 @@ def main(door: socket.socket) -> Mapping[str, Any] | None:
     signal.set_wakeup_fd(ended)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     told: dict[int, int] = {}
-    while True:
-        ready, _, _ = select.select([door.fileno(), heard], [], [])
+    users: list[socket.socket] = []
+    met = False
+    while users or not met:
+        ready, _, _ = select.select([door, heard, *users], [], [], None if met else _FIRST_USER_S)
+        if not ready:
+            break
         if heard in ready:
             os.read(heard, 4096)
             _tell_ends(told)
-        if door.fileno() in ready:
-            message, files, flags, _ = socket.recv_fds(door, MOST_BYTES, _FILES)
+        if door in ready:
+            met = True
+            users.append(door.accept()[0])
+        for user in {*users}.intersection(ready):
+            message, files, flags, _ = socket.recv_fds(user, MOST_BYTES, _FILES)
             assert not flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC), "a command came in part"
             if not message:
-                return None
+                users.remove(user)
+                user.close()
+                continue
             child = os.fork()
             if child == 0:
                 command: Mapping[str, Any] = json.loads(message)
                 _become(command, files)
+                for one in (door, *users):
+                    one.detach()  # they are closed
                 return command
             told[child] = files.pop()
             for file in files:
                 os.close(file)
             _tell(told[child], child)
+    return None
 
 
 def _tell_ends(told: dict[int, int]) -> None:
@@ -112,11 +147,42 @@ def _become(command: Mapping[str, Any], files: list[int]) -> None:
     sys.path[0] = command["folder"]
     sys.argv[1:] = command["arguments"]
     importlib.invalidate_caches()
+    util.spawnv_passfds = _start_process
 
 
-def close_files() -> None:
-    """Close all files but the standard ones, however high their numbers are."""
-    os.closerange(3, max(map(int, os.listdir("/proc/self/fd"))) + 1)
+def _start_process(path: bytes, arguments: Sequence[str], files: Sequence[int]) -> int:
+    """Start what `multiprocessing` starts, and return its process id: one of ours is a fork, with these files alone."""
+    if _FOR_A_PROCESS not in arguments:
+        return _spawn(path, arguments, files)
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        gc.freeze()  # what the command has let go must not close files here, whose numbers others have by then
+        atexit._clear()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
+        close_files(files)
+        place = arguments.index("-c")
+        sys.argv = arguments[place : place + 1] + arguments[place + 2 :]
+        exec(arguments[place + 1], {})  # what `python -c` would run
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        atexit._run_exitfuncs()
+        os._exit(code)  # the command that was forked must not go on here, in a second process
+
+
+def close_files(but: Sequence[int] = ()) -> None:
+    """Close all files but the standard ones and these, however high their numbers are."""
+    for number in sorted(map(int, os.listdir("/proc/self/fd"))):
+        if number > 2 and number not in but:
+            with contextlib.suppress(OSError):  # the one of the look itself
+                os.close(number)
 
 
 def _open_standard_files() -> None:
@@ -128,5 +194,5 @@ def _open_standard_files() -> None:
         setattr(sys, name, io.TextIOWrapper(bare, old.encoding, old.errors, newline="\n", write_through=True))
 
 
-if __name__ == "__main__" and main(socket.socket(fileno=int(sys.argv[1]))) is not None:
+if __name__ == "__main__" and main(sys.argv[1]) is not None:
     runpy.run_module("amoxi_py", run_name="__main__", alter_sys=True)

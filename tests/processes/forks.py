@@ -71,23 +71,20 @@ class Fork:
 
 
 class Forks:
-    """The process that forks, until `close`. It is for Linux, where a fork lacks nothing.
+    """The process that forks, one for all processes of a test run; it is for Linux, where a fork lacks nothing.
 
     Args:
         env: Its environment. A command may have another one, but for what the interpreter itself reads at its start.
+        folder: Of the test run. Who comes first starts the process, and the last one who leaves ends it.
     """
 
-    def __init__(self, env: Mapping[str, str]) -> None:
+    def __init__(self, env: Mapping[str, str], folder: Path) -> None:
+        import fcntl  # where there are forks
+
         self._env = dict(env)
-        self._door, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with its:
-            self._process = subprocess.Popen(
-                [sys.executable, fork_program.__file__, str(its.fileno())],
-                env=self._env,
-                stdin=subprocess.DEVNULL,
-                pass_fds=[its.fileno()],
-                start_new_session=True,
-            )
+        with (folder / "forks.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._door = _connected(folder / "forks") or _started(folder / "forks", self._env)
 
     def can_start(self, env: Mapping[str, str]) -> bool:
         """Whether a fork would be the same for this environment: what the interpreter reads of it is no other."""
@@ -133,9 +130,29 @@ class Forks:
         return subprocess.CompletedProcess([*arguments], process.wait(timeout), *texts)
 
     def close(self) -> None:
-        """End the process that forks; what it has started goes on."""
+        """Need no forks any more; what was started goes on."""
         self._door.close()
-        self._process.wait(30)
+
+
+def _connected(path: Path) -> socket.socket | None:
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        door.connect(f"/proc/self/fd/{(place := os.open(path.parent, os.O_PATH))}/{path.name}")
+    except (FileNotFoundError, ConnectionRefusedError):
+        door.close()
+        return None
+    finally:
+        os.close(place)
+    return door
+
+
+def _started(path: Path, env: Mapping[str, str]) -> socket.socket:
+    path.unlink(missing_ok=True)
+    command = [sys.executable, fork_program.__file__, path.name]
+    subprocess.run(command, cwd=path.parent, env=env, stdin=subprocess.DEVNULL, check=True)
+    door = _connected(path)
+    assert door is not None
+    return door
 
 
 def _of_interpreter(env: Mapping[str, str]) -> dict[str, str]:

@@ -93,15 +93,15 @@ class ServerProcess:
         """Return all that the processes have printed so far."""
         return self._log_path.read_text("utf-8", "replace")
 
-    def wait_ready(self, timeout: float = 30.0) -> None:
+    def wait_ready(self, timeout: float = 60.0) -> None:
         """Return when the server answers that it takes traffic; raise with its log when it ends or takes too long."""
         self._wait_for(self._is_ready, timeout, "did not get ready")
 
-    def wait_log(self, text: str, timeout: float = 30.0) -> None:
+    def wait_log(self, text: str, timeout: float = 60.0) -> None:
         """Return when the processes have printed `text`; raise with the log when they end or take too long."""
         self._wait_for(lambda: text in self.log(), timeout, f"did not print {text!r}")
 
-    def wait_exit(self, timeout: float = 30.0) -> int:
+    def wait_exit(self, timeout: float = 60.0) -> int:
         """Return the exit code when the process has ended by itself; raise with its log when it takes too long."""
         try:
             return self.process.wait(timeout)

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from amoxi_py.domain.ids import new_id
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
-from amoxi_py.ports.store import Change, Submission
+from amoxi_py.ports.changes import Change
+from amoxi_py.ports.store import Submission
 from amoxi_py.stores.postgres.line import Line
 from amoxi_py.stores.postgres.store import PostgresStore
 from amoxi_py.stores.sql import changes, verb

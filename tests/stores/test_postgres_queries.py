@@ -53,3 +53,14 @@ def test_due_runs_are_found_along_their_own_indexes(plans: dict[str, str]) -> No
     assert "run_open" in plans["wake_next_runs"]
     assert "event_delta" in plans["drop_deltas"]
     assert "event_place" in plans["arrivals"]
+
+
+def test_tasks_and_webhooks_are_found_along_their_own_indexes(plans: dict[str, str]) -> None:
+    assert "Sort" not in plans["list_tasks"], "a page is read no further than it goes"
+    for name in ("list_tasks", "count_tasks", "tasks_that_ask"):
+        assert "using run_task on" in plans[name], name
+    assert "Index Only Scan using run_task" in plans["count_tasks"]
+    assert "using run_open on" in plans["waiting_before"], "what has ended in a conversation costs nothing"
+    assert plans["due_webhooks"].count("using webhook_due on") == 2
+    assert "webhook_holder" in plans["renew_webhooks"]
+    assert "webhook_over" in plans["sweep_webhooks"]

@@ -23,7 +23,8 @@ from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Lease
 from amoxi_py.errors import LeaseLost
-from amoxi_py.ports.store import Change, WorkerKey
+from amoxi_py.ports.changes import Change
+from amoxi_py.ports.store import WorkerKey
 from amoxi_py.stores.postgres.line import Line
 from amoxi_py.stores.postgres.store import PostgresStore
 from amoxi_py.stores.sql.cancel import cancel
@@ -107,7 +108,7 @@ def errors() -> Callable[[PostgresStore], list[Exception]]:
     return listen
 
 
-async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
         while not await asyncio.to_thread(condition):
             await asyncio.sleep(0.01)

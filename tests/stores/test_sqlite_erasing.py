@@ -10,10 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from amoxi_py.domain.event import EventType, NewEvent
+from amoxi_py.domain.ids import call_id
+from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
-from amoxi_py.ports.store import Change, Submission
+from amoxi_py.domain.run import Lease
+from amoxi_py.domain.tool_call import CallStatus, Effect, ToolCall
+from amoxi_py.domain.wait import Wait
+from amoxi_py.ports.changes import Change, NewWait, Summary
+from amoxi_py.ports.inputs import Answer, Signal
+from amoxi_py.ports.store import Submission
 from amoxi_py.stores.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.anyio
@@ -29,6 +37,32 @@ def rows(folder: Path, sql: str) -> list[Any]:
         database.close()
 
 
+async def ask_and_answer(store: SqliteStore, lease: Lease, text: str) -> None:
+    """Leave a text wherever a call that waits leaves one."""
+    call = ToolCall(
+        id=call_id(lease.run_id, 1, 0),
+        turn=1,
+        n=0,
+        tool="ask",
+        arguments=f'["{text}"]',
+        effect=Effect.IDEMPOTENT,
+        status=CallStatus.STARTED,
+    )
+    wait = Wait(k=1, kind="question", name=text, schema=f'{{"title":"{text}"}}', created_at=1.0)
+    change = Change(
+        lease=lease,
+        number=1,
+        message=Message(id="msg_9", run_id=lease.run_id, turn=1, role="assistant", text=text, calls=(call,), kept=text),
+        waits=(NewWait(turn=1, n=0, wait=wait),),
+        summary=Summary(run_id=lease.run_id, turn=0, text=text),
+        events=(NewEvent(type=EventType.QUESTION_ASKED, turn=1, n=0, subject=replace(call, wait=wait)),),
+    )
+    await store.write(change)
+    await store.answer(Answer(call_id=call.id, k=1, principal=ANN, value=f'"{text}"'))
+    signal = Signal(id="sig_1", run_id=lease.run_id, principal=ANN, name="go", payload=f'"{text}"')
+    await store.signal(signal)
+
+
 async def test_nothing_personal_stays_and_after_minutes_nothing_at_all(
     tmp_path: Path, submission: Callable[..., Submission], clock: Any
 ) -> None:
@@ -37,8 +71,10 @@ async def test_nothing_personal_stays_and_after_minutes_nothing_at_all(
     run = (await store.submit(submission("the private sentence"))).run
     failed = await store.submit(submission(claim_by=await store.enroll("worker_0", 1.0)))
     assert failed.rows is not None
+    lease = failed.rows.lease
+    await ask_and_answer(store, lease, "the private sentence")
     event = NewEvent(type=EventType.RUN_FAILED, data='{"error":{"message":"the private sentence"}}')
-    await store.write(Change(lease=failed.rows.lease, number=1, end="failed", events=(event,)))
+    await store.write(Change(lease=lease, number=2, end="failed", events=(event,)))
     await store.erase(run.conversation_id, ANN)
     await store.erase(failed.run.conversation_id, ANN)
     assert rows(tmp_path, "SELECT type, turn, n, data FROM event") == [(14, None, None, None), (15, None, None, None)]
@@ -78,7 +114,7 @@ async def test_a_big_erasure_gives_its_space_back_while_the_store_is_open(
     await store.submit(submission("keep me"))
     for run in big:
         await store.erase(run.conversation_id, ANN)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while rows(tmp_path, "PRAGMA page_count")[0][0] > 1200 and time.monotonic() < deadline:
         await asyncio.sleep(0.02)
     assert rows(tmp_path, "PRAGMA page_count")[0][0] <= 1200

@@ -8,8 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import RunStatus
+from amoxi_py.domain.tool_call import CallStatus, Effect, ToolCall
+from amoxi_py.domain.wait import Wait
+from amoxi_py.errors import NotFound
+from amoxi_py.ports.changes import Change, NewWait
+from amoxi_py.ports.inputs import Answer
 from amoxi_py.ports.store import Submission
 from amoxi_py.stores.sqlite.store import SqliteStore
 
@@ -66,3 +72,28 @@ async def test_a_run_that_ended_in_an_unknown_way_counts_as_failed_and_stays(
     assert (await store.get_run(submitted.run.id, ANN)).status is RunStatus.FAILED
     assert (await store.cancel(submitted.run.id, ANN)).status is RunStatus.FAILED
     assert newer.execute("SELECT status FROM run").fetchall() == [("given_up",)]
+
+
+async def test_a_wait_of_an_unknown_kind_is_waited_for_and_takes_no_answer(
+    store: SqliteStore, newer: sqlite3.Connection, submission: Callable[..., Submission]
+) -> None:
+    submitted = await store.submit(submission(claim_by=await store.enroll("worker_1", 30.0)))
+    assert submitted.rows is not None
+    lease = submitted.rows.lease
+    call = ToolCall(
+        id=f"call_{lease.run_id[4:]}_1_0",
+        turn=1,
+        n=0,
+        tool="ask",
+        arguments="{}",
+        effect=Effect.IDEMPOTENT,
+        status=CallStatus.STARTED,
+    )
+    reply = Message(id="msg_1", run_id=lease.run_id, turn=1, role="assistant", text="", calls=(call,))
+    wait = NewWait(turn=1, n=0, wait=Wait(k=1, kind="question", name="?", created_at=1.0))
+    await store.write(Change(lease=lease, number=1, message=reply, waits=(wait,)))
+    newer.execute("UPDATE wait SET kind = 'webhook'")
+    assert await store.pause(Change(lease=lease, number=2), None, ("question",))
+    assert [one.kind for one in (await store.get_run(lease.run_id, ANN)).waiting_for] == ["webhook"]
+    with pytest.raises(NotFound):
+        await store.answer(Answer(call_id=call.id, k=1, principal=ANN, value="1"))

@@ -56,7 +56,7 @@ async def test_two_processes_that_write_in_one_conversation_both_hear_all_in_ord
         await store.submit(
             submission(str(number), conversation_id=conversation, new_conversation=False, on_busy="queue")
         )
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(heard) < 2 * 201 and time.monotonic() < deadline:
         await asyncio.sleep(0.01)
     out, err = await asyncio.to_thread(other.communicate, "end\n", 30)
@@ -80,7 +80,7 @@ async def test_a_killed_process_is_seen_at_once_however_long_its_lease_is(tmp_pa
         await asyncio.sleep(0.25)  # looks only a few times a second
     os.kill(holder.pid, signal.SIGKILL)
     await asyncio.to_thread(holder.wait)
-    claimed, number, deadline = (), 3, time.monotonic() + 5
+    claimed, number, deadline = (), 3, time.monotonic() + 60
     while not claimed and time.monotonic() < deadline:
         claimed = await store.claim(worker, number, 10)
         number += 1

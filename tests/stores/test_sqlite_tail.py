@@ -43,7 +43,7 @@ async def test_a_tail_is_told_whole_and_in_order_unless_it_is_too_long(
     await store.open(lambda events: heard.extend(event.seq for event in events), lambda: heard.append(GAP))
     run = (await store.submit(submission())).run
     await progress(tmp_path, store, run.id, count)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while heard[-1] != (GAP if passed_over else count + 2) and time.monotonic() < deadline:
         await asyncio.sleep(0.005)
     await store.cancel(run.id, ANN)

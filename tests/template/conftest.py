@@ -23,7 +23,7 @@ from amoxi_py.testing import Script, StrictModelServer
 ROOT = Path(__file__).parents[2]
 TEMPLATE = ROOT / "app_template"
 LEFT_OUT = shutil.ignore_patterns("__pycache__", ".pytest_cache", "refunds.log", "ai", "*.jsonl", "cancelled.log")
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 LOUD = ("error", "warning")
 OPTIONS = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-sync"]
 SCREENSHOTS = ROOT / "data" / "screenshots"
@@ -101,7 +101,7 @@ class ChatPage:
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         self.page.screenshot(path=SCREENSHOTS / f"{name}.png")
 
-    def until(self, condition: Callable[[], Any], seconds: float = 20) -> Any:
+    def until(self, condition: Callable[[], Any], seconds: float = 60.0) -> Any:
         deadline = time.monotonic() + seconds
         while not (found := condition()):
             assert time.monotonic() < deadline, self.page.locator("body").inner_text()

@@ -130,7 +130,7 @@ def test_a_long_answer_is_not_drawn_anew_for_each_piece(shop_model: Any, open_pa
     expect(chat.status).to_have_text("")
     drawn = chat.page.evaluate("DRAWN")
     assert chat.complaints == []
-    assert len(drawn) > 3
+    assert len(drawn) >= 2
     assert len(drawn) <= (drawn[-1] - drawn[0]) / 200 + 3, "only the first and the whole answer do not wait"
 
 

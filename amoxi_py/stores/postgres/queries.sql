@@ -55,7 +55,7 @@ ORDER BY key FOR NO KEY UPDATE
 -- ---------------------------------------------------------------- workers
 
 -- name: insert_worker
-INSERT INTO @worker (id, expires_at) VALUES (:id, :expires_at)
+INSERT INTO @worker (id, expires_at, knows_children) VALUES (:id, :expires_at, true)
 ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at
 RETURNING key
 
@@ -156,10 +156,14 @@ WITH RECURSIVE found AS (
 SELECT key, principal FROM found
 
 -- name: due_runs_among
+-- Of these runs and conversations, and all that runs below them.
 SELECT r.key
 FROM @run AS r
 WHERE r.key = ANY(ARRAY(
         SELECT key FROM @run WHERE id = ANY(ARRAY(SELECT json_array_elements_text(:runs::json)))
+        UNION
+        SELECT child.key FROM @run AS mine JOIN @run AS child ON child.root = mine.key
+        WHERE mine.id = ANY(ARRAY(SELECT json_array_elements_text(:runs::json)))
         UNION
         SELECT mine.key FROM @conversation AS c
         JOIN @run AS mine ON mine.conversation = c.key AND mine.status IN ('queued', 'running', 'waiting')
@@ -219,16 +223,32 @@ SET status = 'running',
     crashes = crashes + CASE WHEN status = 'running' THEN 1 ELSE 0 END,
     wake_at = NULL,
     waits = NULL,
+    child_ended = NULL,
     updated_at = :now
 WHERE key = ANY(ARRAY(SELECT v::bigint FROM json_array_elements_text(:rows::json) AS v))
 
 -- name: leased_runs
-SELECT r.key, r.id, r.conversation, r.worker, r.fence, c.agent, c.id, r.principal, r.facts, r.attempt, r.crashes,
-    r.changes, r.model_failures, r.requests, r.input_tokens, r.output_tokens, r.instructions, c.last_seq
+SELECT r.key, r.id, r.conversation, r.worker, r.fence, coalesce(r.agent, c.agent), c.id, r.principal, r.facts, r.attempt, r.crashes,
+    r.changes, r.model_failures, r.requests, r.input_tokens, r.output_tokens, r.cached_tokens, r.written_tokens, r.cost,
+    r.instructions, r.created_at, r.trace, r.root, c.last_seq
 FROM json_array_elements_text(:rows::json) WITH ORDINALITY AS j (key, place)
 JOIN @run AS r ON r.key = j.key::bigint
 JOIN @conversation AS c ON c.key = r.conversation
 ORDER BY j.place
+
+-- name: ancestors_of_runs
+-- The runs above some, the root first, each with its call that the next one below was started by.
+WITH RECURSIVE w (run, key, turn, n, height) AS (
+    SELECT r.key, r.parent, r.parent_turn, r.parent_n, 1
+    FROM json_array_elements_text(:rows::json) AS j (key) JOIN @run AS r ON r.key = j.key::bigint
+    WHERE r.parent IS NOT NULL
+    UNION ALL
+    SELECT w.run, r.parent, r.parent_turn, r.parent_n, w.height + 1
+    FROM w JOIN @run AS r ON r.key = w.key WHERE r.parent IS NOT NULL
+)
+SELECT w.run, r.key, r.id, coalesce(r.agent, c.agent), w.turn, w.n, r.created_at
+FROM w JOIN @run AS r ON r.key = w.key JOIN @conversation AS c ON c.key = r.conversation
+ORDER BY w.run, w.height DESC
 
 -- name: leased_run
 SELECT key FROM @run WHERE key = :run AND status = 'running' AND worker = :worker AND fence = :fence
@@ -301,28 +321,66 @@ SELECT * FROM :rows(text, text, text, text, integer, bigint, bigint)
 RETURNING key
 
 -- name: open_runs
+-- Those that no other run asked for, and whether they, or what runs below them, wait for somebody else: for a decision
+-- that is not the owner's, or for a signal.
 SELECT r.key,
     EXISTS (
         SELECT 1 FROM @approval AS a JOIN @tool_call AS t ON t.run = a.run AND t.turn = a.turn AND t.n = a.n
         WHERE a.run = r.key AND a.decision IS NULL AND a.approver <> 'owner' AND t.status = 'open' OFFSET 0
+    ) OR EXISTS (
+        SELECT 1 FROM @tool_call AS t
+        JOIN @wait AS w ON w.run = t.run AND w.turn = t.turn AND w.n = t.n AND w.k = t.waits
+        WHERE t.run = r.key AND t.waits IS NOT NULL AND t.status = 'started'
+            AND w.kind = 'signal' AND w.value IS NULL AND (w.until IS NULL OR w.until > :now) OFFSET 0
+    ) OR EXISTS (
+        SELECT 1 FROM @run AS child
+        JOIN @approval AS a ON a.run = child.key
+        JOIN @tool_call AS t ON t.run = a.run AND t.turn = a.turn AND t.n = a.n
+        WHERE child.root = r.key AND child.status IN ('queued', 'running', 'waiting')
+            AND a.decision IS NULL AND a.approver <> 'owner' AND t.status = 'open' OFFSET 0
+    ) OR EXISTS (
+        SELECT 1 FROM @run AS child
+        JOIN @tool_call AS t ON t.run = child.key AND t.waits IS NOT NULL
+        JOIN @wait AS w ON w.run = t.run AND w.turn = t.turn AND w.n = t.n AND w.k = t.waits
+        WHERE child.root = r.key AND child.status IN ('queued', 'running', 'waiting') AND t.status = 'started'
+            AND w.kind = 'signal' AND w.value IS NULL AND (w.until IS NULL OR w.until > :now) OFFSET 0
     )
 FROM @run AS r
-WHERE r.conversation = :conversation AND r.status IN ('queued', 'running', 'waiting') ORDER BY r.key
+WHERE r.conversation = :conversation AND r.status IN ('queued', 'running', 'waiting') AND r.root IS NULL
+ORDER BY r.key
 
 -- name: insert_runs
 INSERT INTO @run (id, conversation, principal, facts, status, wake_at, worker, fence, attempt, first_seq,
-    created_at, updated_at)
-SELECT * FROM :rows(text, bigint, text, text, text, bigint, bigint, integer, integer, integer, bigint, bigint)
+    created_at, updated_at, trace)
+SELECT * FROM :rows(text, bigint, text, text, text, bigint, bigint, integer, integer, integer, bigint, bigint,
+    text)
 RETURNING key
+
+-- name: known_runs
+SELECT id FROM @run WHERE id = ANY(ARRAY(SELECT json_array_elements_text(:rows::json)))
+
+-- name: insert_child_runs
+INSERT INTO @run (id, conversation, principal, facts, status, wake_at, first_seq, created_at, updated_at, agent, root,
+    parent, parent_turn, parent_n, trace)
+SELECT j.child ->> 0, p.conversation, p.principal, p.facts, 'queued', :now::bigint, (j.child ->> 1)::integer,
+    :now::bigint, :now::bigint, j.child ->> 2, coalesce(p.root, p.key), p.key, (j.child ->> 4)::integer,
+    (j.child ->> 5)::integer, p.trace
+FROM json_array_elements(:rows::json) WITH ORDINALITY AS j (child, place)
+JOIN @run AS p ON p.key = (j.child ->> 3)::bigint
+ORDER BY j.place
+RETURNING key, id, (SELECT c.id FROM @conversation AS c WHERE c.key = @run.conversation)
 
 -- ---------------------------------------------------------------- a worker's changes
 
 -- name: runs_to_change
 SELECT r.key, r.status, r.worker, r.fence, r.changes, c.last_seq,
-    EXISTS (SELECT 1 FROM @event AS e WHERE e.run = r.key AND e.type = 4 OFFSET 0)
+    EXISTS (SELECT 1 FROM @event AS e WHERE e.run = r.key AND e.type = 4 OFFSET 0),
+    r.root, t.id, r.parent, p.id, r.parent_turn, r.parent_n
 FROM json_array_elements_text(:rows::json) AS j (key)
 JOIN @run AS r ON r.key = j.key::bigint
 JOIN @conversation AS c ON c.key = r.conversation
+LEFT JOIN @run AS t ON t.key = r.root
+LEFT JOIN @run AS p ON p.key = r.parent
 
 -- name: calls_decided_by_people
 SELECT a.run, a.turn, a.n
@@ -332,8 +390,8 @@ JOIN @approval AS a ON a.run = (j.place ->> 0)::bigint AND a.turn = (j.place ->>
 WHERE a.decision <> 'expire'
 
 -- name: insert_messages
-INSERT INTO @message (run, turn, id, text, status, files, created_at)
-SELECT * FROM :rows(bigint, integer, text, text, text, text, bigint)
+INSERT INTO @message (run, turn, id, text, status, files, created_at, kept)
+SELECT * FROM :rows(bigint, integer, text, text, text, text, bigint, text)
 
 -- name: insert_calls
 INSERT INTO @tool_call (run, turn, n, tool, arguments, effect, status, tries, failures, result)
@@ -370,6 +428,30 @@ WHERE a.run = j.run AND a.turn = j.turn AND a.n = j.n AND a.decision IS NULL
 DELETE FROM @step AS s USING :rows(bigint, integer, integer) AS j (run, turn, n)
 WHERE s.run = j.run AND s.turn = j.turn AND s.n = j.n AND s.failed
 
+-- name: insert_waits
+INSERT INTO @wait (run, turn, n, k, kind, name, schema, created_at, until)
+SELECT * FROM :rows(bigint, integer, integer, integer, text, text, text, bigint, bigint)
+ON CONFLICT (run, turn, n, k) DO NOTHING
+
+-- name: count_waits
+UPDATE @tool_call AS t SET waits = greatest(t.waits, j.k)
+FROM :rows(bigint, integer, integer, integer) AS j (run, turn, n, k)
+WHERE t.run = j.run AND t.turn = j.turn AND t.n = j.n
+
+-- name: oldest_kept_signal
+SELECT key, payload, given_by FROM @kept_signal
+WHERE run = :run AND name = :name AND payload IS NOT NULL
+ORDER BY key LIMIT 1
+
+-- name: take_signal
+UPDATE @kept_signal SET payload = NULL WHERE key = :key
+
+-- name: insert_summaries
+INSERT INTO @summary (conversation, thread, run, turn, text, created_at)
+SELECT j.conversation, CASE WHEN r.root IS NULL THEN 0 ELSE r.key END, r.key, j.turn, j.text, j.now
+FROM :rows(bigint, text, integer, text, bigint) AS j (conversation, summed_up, turn, text, now)
+JOIN @run AS r ON r.id = j.summed_up AND r.conversation = j.conversation
+
 -- name: insert_steps
 INSERT INTO @step (run, turn, n, name, value, failed)
 SELECT j.run, j.turn, j.n, j.name, j.value, j.failed <> 0
@@ -388,9 +470,13 @@ SET changes = j.changes,
     requests = coalesce(j.requests, r.requests),
     input_tokens = coalesce(j.input_tokens, r.input_tokens),
     output_tokens = coalesce(j.output_tokens, r.output_tokens),
+    cached_tokens = coalesce(j.cached_tokens, r.cached_tokens),
+    written_tokens = coalesce(j.written_tokens, r.written_tokens),
+    cost = coalesce(j.cost, r.cost),
     updated_at = j.now
-FROM :rows(bigint, integer, integer, integer, bigint, bigint, bigint, bigint)
-    AS j (run, changes, progress, model_failures, requests, input_tokens, output_tokens, now)
+FROM :rows(bigint, integer, integer, integer, bigint, bigint, bigint, bigint, bigint, bigint, bigint)
+    AS j (run, changes, progress, model_failures, requests, input_tokens, output_tokens, cached_tokens, written_tokens,
+        cost, now)
 WHERE r.key = j.run
 
 -- name: keep_instructions
@@ -405,19 +491,25 @@ SET changes = j.changes,
     requests = coalesce(j.requests, r.requests),
     input_tokens = coalesce(j.input_tokens, r.input_tokens),
     output_tokens = coalesce(j.output_tokens, r.output_tokens),
+    cached_tokens = coalesce(j.cached_tokens, r.cached_tokens),
+    written_tokens = coalesce(j.written_tokens, r.written_tokens),
+    cost = coalesce(j.cost, r.cost),
     updated_at = j.now,
     status = j.status,
     ended_seq = j.ended_seq,
     error = j.error,
     result = j.result
-FROM :rows(bigint, integer, integer, integer, bigint, bigint, bigint, bigint, text, integer, text, text)
-    AS j (run, changes, progress, model_failures, requests, input_tokens, output_tokens, now, status, ended_seq, error,
-        result)
+FROM :rows(bigint, integer, integer, integer, bigint, bigint, bigint, bigint, bigint, bigint, bigint, text, integer,
+        text, text)
+    AS j (run, changes, progress, model_failures, requests, input_tokens, output_tokens, cached_tokens, written_tokens,
+        cost, now, status, ended_seq, error, result)
 WHERE r.key = j.run
 
 -- name: insert_events
-INSERT INTO @event (conversation, seq, run, type, turn, n, data)
-SELECT * FROM :rows(bigint, integer, bigint, smallint, integer, integer, text)
+INSERT INTO @event (conversation, seq, run, type, turn, n, data, hidden, source)
+SELECT j.conversation, j.seq, j.run, j.type, j.turn, j.n, j.data, j.hidden <> 0, j.source
+FROM :rows(bigint, integer, bigint, smallint, integer, integer, text, integer, bigint)
+    AS j (conversation, seq, run, type, turn, n, data, hidden, source)
 
 -- name: update_conversations
 UPDATE @conversation AS c SET last_seq = j.last_seq, updated_at = j.now
@@ -428,21 +520,74 @@ WHERE c.key = j.conversation
 SELECT t.n FROM @tool_call AS t JOIN @approval AS a ON a.run = t.run AND a.turn = t.turn AND a.n = t.n
 WHERE t.run = :run AND t.status = 'open' AND a.decision IS NOT NULL
 
+-- name: waits_over_by_value
+SELECT t.n FROM @tool_call AS t JOIN @wait AS w ON w.run = t.run AND w.turn = t.turn AND w.n = t.n AND w.k = t.waits
+WHERE t.run = :run AND t.waits IS NOT NULL AND t.status = 'started' AND w.value IS NOT NULL
+LIMIT 1
+
+-- name: child_that_ended
+SELECT key FROM @run WHERE key = :run AND child_ended
+
+-- name: calls_of_ended_children
+-- Calls that wait for a run that has ended and has not told them.
+SELECT t.turn, t.n FROM @tool_call AS t
+JOIN @wait AS w ON w.run = t.run AND w.turn = t.turn AND w.n = t.n AND w.k = t.waits
+JOIN @run AS child ON child.id = w.name
+WHERE t.run = :run AND t.waits IS NOT NULL AND t.status = 'started' AND w.kind = 'child'
+    AND child.status NOT IN ('queued', 'running', 'waiting')
+
+-- name: child_runs
+SELECT key FROM @run
+WHERE key = ANY(ARRAY(SELECT v::bigint FROM json_array_elements_text(:rows::json) AS v)) AND root IS NOT NULL
+
+-- name: wake_parents
+UPDATE @run AS r SET status = 'queued', wake_at = j.now, waits = NULL, crashes = 0, updated_at = j.now
+FROM :rows(bigint, bigint) AS j (run, now) WHERE r.key = j.run AND r.status = 'waiting'
+
+-- name: tell_parents
+UPDATE @run AS r SET child_ended = true, crashes = 0
+FROM :rows(bigint) AS j (run) WHERE r.key = j.run AND r.status = 'running'
+
+-- name: heard_of_children
+UPDATE @run SET child_ended = NULL WHERE key = :run AND child_ended
+
 -- name: pause_run
 UPDATE @run SET status = 'waiting', wake_at = :until, waits = :kinds WHERE key = :run
 
 -- ---------------------------------------------------------------- ending a run from outside
 
 -- name: run_to_cancel
-SELECT r.id, r.conversation, r.status, r.ended_seq, r.worker, c.last_seq, c.held_until
-FROM @run AS r JOIN @conversation AS c ON c.key = r.conversation WHERE r.key = :run
+SELECT r.id, r.conversation, r.status, r.ended_seq, r.worker, c.last_seq, c.held_until,
+    r.root, t.id, r.parent, p.id, r.parent_turn, r.parent_n
+FROM @run AS r
+JOIN @conversation AS c ON c.key = r.conversation
+LEFT JOIN @run AS t ON t.key = r.root
+LEFT JOIN @run AS p ON p.key = r.parent
+WHERE r.key = :run
+
+-- name: open_runs_below
+SELECT key, parent FROM @run
+WHERE root = :root AND status IN ('queued', 'running', 'waiting') ORDER BY key
+
+-- name: tree_that_goes_on
+-- Of the tree of a cancelled run, what keeps the conversation's next run waiting: its root while that is open, and runs
+-- that a worker may still be busy with.
+SELECT o.key FROM @run AS r
+JOIN @run AS o ON o.key = coalesce(r.root, r.key)
+WHERE r.key = :run AND o.key <> r.key
+    AND (o.status IN ('queued', 'running', 'waiting') OR (o.status = 'cancelled' AND o.worker IS NOT NULL))
+UNION ALL
+SELECT o.key FROM @run AS r
+JOIN @run AS o ON o.root = coalesce(r.root, r.key)
+WHERE r.key = :run AND o.key <> r.key AND o.status = 'cancelled' AND o.worker IS NOT NULL
 
 -- name: deltas
 SELECT data FROM @event WHERE run = :run AND type = 4 ORDER BY seq
 
 -- name: cancel_run
 UPDATE @run
-SET status = 'cancelled', fence = fence + 1, ended_seq = :ended_seq, wake_at = NULL, waits = NULL, updated_at = :now
+SET status = 'cancelled', fence = fence + 1, ended_seq = :ended_seq, wake_at = NULL, waits = NULL, updated_at = :now,
+    worker = CASE WHEN status = 'running' THEN worker END
 WHERE key = :run
 
 -- name: close_approvals
@@ -452,8 +597,9 @@ FROM :rows(bigint) AS j (run) WHERE a.run = j.run AND a.whose IS NOT NULL
 -- ---------------------------------------------------------------- deciding
 
 -- name: call_view
-SELECT r.key, r.conversation, r.status, r.ended_seq, c.agent, c.id, r.principal, r.facts, c.last_seq
-FROM @run AS r JOIN @conversation AS c ON c.key = r.conversation WHERE r.id = :run_id
+SELECT r.key, r.conversation, r.status, r.ended_seq, c.agent, c.id, r.principal, r.facts, r.root, t.id, c.last_seq
+FROM @run AS r JOIN @conversation AS c ON c.key = r.conversation LEFT JOIN @run AS t ON t.key = r.root
+WHERE r.id = :run_id
 
 -- name: decide_approval
 UPDATE @approval
@@ -464,6 +610,34 @@ WHERE run = :run AND turn = :turn AND n = :n
 UPDATE @run SET status = 'queued', wake_at = :now, waits = NULL, updated_at = :now
 WHERE key = :run AND status = 'waiting'
 
+-- ---------------------------------------------------------------- answering and signalling
+
+-- name: give_to_wait
+UPDATE @wait SET value = :value, given_by = :by
+WHERE run = :run AND turn = :turn AND n = :n AND k = :k AND value IS NULL
+RETURNING k
+
+-- name: run_to_signal
+SELECT r.key, r.conversation, r.status, r.ended_seq, r.principal, r.root,
+    (SELECT s.digest FROM @kept_signal AS s WHERE s.id = :signal),
+    (SELECT count(*) FROM (
+        SELECT 1 FROM @kept_signal AS s WHERE s.run = r.key AND s.payload IS NOT NULL LIMIT :limit
+    ) AS kept),
+    c.last_seq
+FROM @run AS r JOIN @conversation AS c ON c.key = r.conversation
+WHERE r.id = :id AND (:agent::text IS NULL OR c.agent = :agent)
+
+-- name: oldest_wait_for_signal
+SELECT t.turn, t.n, w.k
+FROM @tool_call AS t JOIN @wait AS w ON w.run = t.run AND w.turn = t.turn AND w.n = t.n AND w.k = t.waits
+WHERE t.run = :run AND t.waits IS NOT NULL AND t.status = 'started' AND w.kind = 'signal' AND w.name = :name
+    AND w.value IS NULL AND (w.until IS NULL OR w.until > :now)
+ORDER BY w.created_at, t.turn, t.n LIMIT 1
+
+-- name: insert_signal
+INSERT INTO @kept_signal (run, id, name, payload, digest, given_by, created_at)
+VALUES (:run, :id, :name, :payload, :digest, :by, :now)
+
 -- ---------------------------------------------------------------- erasing
 
 -- name: conversation_to_erase
@@ -472,6 +646,25 @@ WHERE id = :id AND principal = :principal AND (:agent::text IS NULL OR agent = :
 
 -- name: erase_steps
 DELETE FROM @step WHERE run = ANY(ARRAY(SELECT key FROM @run WHERE conversation = :conversation))
+
+-- name: erase_waits
+DELETE FROM @wait WHERE run = ANY(ARRAY(SELECT key FROM @run WHERE conversation = :conversation))
+
+-- name: erase_signals
+DELETE FROM @kept_signal WHERE run = ANY(ARRAY(SELECT key FROM @run WHERE conversation = :conversation))
+
+-- name: erase_webhooks
+DELETE FROM @webhook WHERE run = ANY(ARRAY(SELECT key FROM @run WHERE conversation = :conversation))
+
+-- name: erase_records
+DELETE FROM @record WHERE family = ANY(ARRAY(
+    SELECT id FROM @run WHERE conversation = :conversation
+    UNION ALL
+    SELECT id FROM @conversation WHERE key = :conversation
+))
+
+-- name: erase_summaries
+DELETE FROM @summary WHERE conversation = :conversation
 
 -- name: erase_approvals
 DELETE FROM @approval WHERE run = ANY(ARRAY(SELECT key FROM @run WHERE conversation = :conversation))
@@ -653,16 +846,17 @@ SELECT position FROM @handler WHERE key = :handler AND worker = :worker AND fenc
 -- name: arrivals
 SELECT key, conversation, seq FROM @event
 WHERE key > :after AND key <= :read_to AND type = ANY(ARRAY(
-    SELECT v::smallint FROM json_array_elements_text(:types::json) AS v))
+    SELECT v::smallint FROM json_array_elements_text(:types::json) AS v)) AND hidden IS NULL
 ORDER BY key
 
 -- name: delivery
-SELECT e.key, e.conversation, e.seq, e.run, r.id, e.type, e.turn, e.n, e.data, c.agent, c.id, r.principal, r.facts
+SELECT e.key, e.conversation, e.seq, e.run, r.id, e.type, e.turn, e.n, e.data, c.agent, c.id, e.hidden, e.source,
+    r.principal, r.facts
 FROM @event AS e
 JOIN @run AS r ON r.key = e.run
 JOIN @conversation AS c ON c.key = r.conversation
 WHERE e.conversation = :conversation AND e.seq >= :seq AND e.key <= :until
-    AND e.type = ANY(ARRAY(SELECT v::smallint FROM json_array_elements_text(:types::json) AS v))
+    AND e.type = ANY(ARRAY(SELECT v::smallint FROM json_array_elements_text(:types::json) AS v)) AND e.hidden IS NULL
 ORDER BY e.seq LIMIT 1
 
 -- name: behind
@@ -694,14 +888,14 @@ WHERE locktype = 'relation' AND relation = :events::regclass AND database = (
 -- ---------------------------------------------------------------- rows of runs
 
 -- name: messages_of_runs
-SELECT m.run, r.id, m.turn, m.id, m.text, m.status, m.files, m.created_at
+SELECT m.run, r.id, m.turn, m.id, m.text, m.status, m.files, m.created_at, m.kept
 FROM json_array_elements_text(:rows::json) AS j (key)
 JOIN @message AS m ON m.run = j.key::bigint
 JOIN @run AS r ON r.key = m.run
 ORDER BY m.run, m.turn
 
 -- name: messages_of_turns
-SELECT m.run, r.id, m.turn, m.id, m.text, m.status, m.files, m.created_at
+SELECT m.run, r.id, m.turn, m.id, m.text, m.status, m.files, m.created_at, m.kept
 FROM json_array_elements(:rows::json) AS j (place)
 JOIN @message AS m ON m.run = (j.place ->> 0)::bigint AND m.turn = (j.place ->> 1)::bigint
 JOIN @run AS r ON r.key = m.run
@@ -709,11 +903,13 @@ ORDER BY m.run, m.turn
 
 -- name: calls_of_turns
 SELECT t.run, r.id, t.turn, t.n, t.tool, t.arguments, t.effect, t.status, t.tries, t.failures, t.result,
-    a.approver, a.created_at, a.expires_at, a.decision, a.decided_by, a.reason, a.arguments
+    a.approver, a.created_at, a.expires_at, a.decision, a.decided_by, a.reason, a.arguments,
+    w.k, w.kind, w.name, w.schema, w.created_at, w.until, w.value, w.given_by
 FROM json_array_elements(:rows::json) AS j (place)
 JOIN @tool_call AS t ON t.run = (j.place ->> 0)::bigint AND t.turn = (j.place ->> 1)::bigint
 JOIN @run AS r ON r.key = t.run
 LEFT JOIN @approval AS a ON a.run = t.run AND a.turn = t.turn AND a.n = t.n
+LEFT JOIN @wait AS w ON w.run = t.run AND w.turn = t.turn AND w.n = t.n AND w.k = t.waits
 ORDER BY t.run, t.turn, t.n
 
 -- name: calls_of_events
@@ -727,6 +923,18 @@ JOIN @run AS r ON r.key = t.run
 LEFT JOIN @approval AS a ON a.run = t.run AND a.turn = t.turn AND a.n = t.n
 ORDER BY t.run, t.turn, t.n
 
+-- name: waits_of_runs
+SELECT w.run, w.turn, w.n, w.k, w.kind, w.name, w.schema, w.created_at, w.until, w.value, w.given_by
+FROM json_array_elements_text(:rows::json) AS j (key)
+JOIN @wait AS w ON w.run = j.key::bigint
+ORDER BY w.run, w.turn, w.n, w.k
+
+-- name: waits_at
+SELECT w.run, w.turn, w.n, w.k, w.kind, w.name, w.schema, w.created_at, w.until, w.value, w.given_by
+FROM json_array_elements(:rows::json) AS j (place)
+JOIN @wait AS w ON w.run = (j.place ->> 0)::bigint AND w.turn = (j.place ->> 1)::integer
+    AND w.n = (j.place ->> 2)::integer AND w.k = (j.place ->> 3)::integer
+
 -- name: steps_of_runs
 SELECT s.run, s.turn, s.n, s.name, s.value, s.failed
 FROM json_array_elements_text(:rows::json) AS j (key)
@@ -739,35 +947,72 @@ FROM json_array_elements_text(:rows::json) AS j (key)
 JOIN @event AS e ON e.run = j.key::bigint AND e.type = 4
 ORDER BY e.run, e.seq
 
--- name: earlier_runs
-SELECT key FROM @run WHERE conversation = :conversation AND key < :run ORDER BY key
+-- name: newest_summary
+SELECT s.run, r.id, s.turn, s.text
+FROM @run AS mine
+JOIN @summary AS s ON s.conversation = mine.conversation
+    AND s.thread = CASE WHEN mine.root IS NULL THEN 0 ELSE mine.key END
+JOIN @run AS r ON r.key = s.run
+WHERE mine.key = :run
+ORDER BY s.key DESC LIMIT 1
+
+-- name: earlier_messages
+-- Of the runs before one, after a turn of one of them; a child run is the first of its thread.
+SELECT m.run, r.id, m.turn, m.id, m.text, m.status, m.files, m.created_at, m.kept
+FROM @run AS r JOIN @message AS m ON m.run = r.key
+WHERE r.conversation = :conversation AND r.key >= :after_run AND r.key < :run
+    AND (r.key > :after_run OR m.turn > :after_turn::integer)
+    AND r.root IS NULL AND (SELECT root FROM @run WHERE key = :run) IS NULL
+ORDER BY m.run, m.turn
 
 -- ---------------------------------------------------------------- reads for the outside
 
 -- name: find_run
 SELECT r.key FROM @run AS r JOIN @conversation AS c ON c.key = r.conversation
-WHERE r.id = :id AND r.principal = :principal AND (:agent::text IS NULL OR c.agent = :agent)
+WHERE r.id = :id AND r.principal = :principal AND (:agent::text IS NULL OR coalesce(r.agent, c.agent) = :agent)
 
 -- name: run_view
-SELECT r.key, r.id, c.agent, c.id, r.principal, r.facts, r.status, r.ended_seq, r.waits, r.attempt, r.requests,
-    r.input_tokens, r.output_tokens, r.error, r.result, r.created_at, r.updated_at,
-    CASE WHEN r.status = 'completed' THEN
-        (SELECT m.text FROM @message AS m WHERE m.run = r.key ORDER BY m.turn DESC LIMIT 1)
-    END
+SELECT r.key, r.id, coalesce(r.agent, c.agent), c.id, r.principal, r.facts, r.status, r.ended_seq, r.waits, r.attempt, r.requests,
+    r.input_tokens, r.output_tokens, r.cached_tokens, r.written_tokens, r.cost, r.error, r.result,
+    r.created_at, r.updated_at, r.status_at,
+    CASE WHEN r.status <> 'completed' THEN NULL
+        WHEN c.agent LIKE 'tool:%' THEN
+            (SELECT t.result FROM @tool_call AS t WHERE t.run = r.key AND t.turn = 1 AND t.n = 0)
+        ELSE (SELECT m.text FROM @message AS m WHERE m.run = r.key ORDER BY m.turn DESC LIMIT 1)
+    END,
+    coalesce(r.root, (SELECT r.key FROM @run AS child WHERE child.root = r.key LIMIT 1))
 FROM @run AS r JOIN @conversation AS c ON c.key = r.conversation
-WHERE r.id = :id AND (:agent::text IS NULL OR c.agent = :agent) AND
+WHERE r.id = :id AND (:agent::text IS NULL OR coalesce(r.agent, c.agent) = :agent) AND
     (r.principal = :principal OR (c.agent = ANY(ARRAY(SELECT json_array_elements_text(:readable::json)))
         AND substr(r.principal, strpos(r.principal || chr(31), chr(31))) = :tenant))
 
 -- name: run_views
-SELECT r.key, r.id, c.agent, c.id, r.principal, r.facts, r.status, r.ended_seq, r.waits, r.attempt, r.requests,
-    r.input_tokens, r.output_tokens, r.error, r.result, r.created_at, r.updated_at,
-    CASE WHEN r.status = 'completed' THEN
-        (SELECT m.text FROM @message AS m WHERE m.run = r.key ORDER BY m.turn DESC LIMIT 1)
-    END
+SELECT r.key, r.id, coalesce(r.agent, c.agent), c.id, r.principal, r.facts, r.status, r.ended_seq, r.waits, r.attempt, r.requests,
+    r.input_tokens, r.output_tokens, r.cached_tokens, r.written_tokens, r.cost, r.error, r.result,
+    r.created_at, r.updated_at, r.status_at,
+    CASE WHEN r.status <> 'completed' THEN NULL
+        WHEN c.agent LIKE 'tool:%' THEN
+            (SELECT t.result FROM @tool_call AS t WHERE t.run = r.key AND t.turn = 1 AND t.n = 0)
+        ELSE (SELECT m.text FROM @message AS m WHERE m.run = r.key ORDER BY m.turn DESC LIMIT 1)
+    END,
+    coalesce(r.root, (SELECT r.key FROM @run AS child WHERE child.root = r.key LIMIT 1))
 FROM json_array_elements_text(:rows::json) AS j (key)
 JOIN @run AS r ON r.key = j.key::bigint
 JOIN @conversation AS c ON c.key = r.conversation
+
+-- name: runs_of_trees
+-- Whole trees by the keys of their roots.
+SELECT r.key, r.parent, r.id, r.agent, r.status IN ('queued', 'running', 'waiting'),
+    r.requests, r.input_tokens, r.output_tokens, r.cached_tokens, r.written_tokens, r.cost
+FROM @run AS r WHERE r.key = ANY(ARRAY(
+    SELECT v::bigint FROM json_array_elements_text(:rows::json) AS v
+    UNION ALL
+    SELECT child.key FROM json_array_elements_text(:rows::json) AS v JOIN @run AS child ON child.root = v::bigint
+))
+ORDER BY r.key
+
+-- name: root_of_run
+SELECT coalesce(root, key) FROM @run WHERE key = :run
 
 -- name: open_approvals_of_runs
 SELECT a.run, a.turn, a.n, t.tool, t.arguments, a.expires_at
@@ -776,17 +1021,84 @@ JOIN @approval AS a ON a.run = j.key::bigint AND a.decision IS NULL
 JOIN @tool_call AS t ON t.run = a.run AND t.turn = a.turn AND t.n = a.n AND t.status = 'open'
 ORDER BY a.run, a.turn, a.n
 
+-- name: open_waits_of_runs
+SELECT t.run, t.turn, t.n, t.tool, t.arguments,
+    w.k, w.kind, w.name, w.schema, w.created_at, w.until, w.value, w.given_by
+FROM json_array_elements_text(:rows::json) AS j (key)
+JOIN @tool_call AS t ON t.run = j.key::bigint AND t.waits IS NOT NULL AND t.status = 'started'
+JOIN @wait AS w ON w.run = t.run AND w.turn = t.turn AND w.n = t.n AND w.k = t.waits AND w.value IS NULL
+ORDER BY t.run, t.turn, t.n
+
 -- name: list_runs
 SELECT r.key FROM @run AS r JOIN @conversation AS c ON c.key = r.conversation
-WHERE r.principal = :principal AND r.key < :before AND (:agent::text IS NULL OR c.agent = :agent)
+WHERE r.principal = :principal AND r.key < :before AND r.root IS NULL AND (:agent::text IS NULL OR c.agent = :agent)
 ORDER BY r.key DESC LIMIT :limit
 
+-- name: list_tasks
+SELECT r.key, r.status_at FROM @run AS r
+WHERE r.principal = :principal AND r.status_at >= :since AND (r.status_at, r.key) < (:status_at::bigint, :before::bigint)
+    AND (:statuses::text = '[]' OR r.status = ANY(ARRAY(SELECT json_array_elements_text(:statuses::json))))
+    AND (:asking::boolean IS NULL OR r.status <> 'waiting' OR :asking::boolean
+        = (r.key = ANY(ARRAY(SELECT v::bigint FROM json_array_elements_text(:asking_ones::json) AS v))))
+    AND (:begun::boolean IS NULL OR r.status <> 'queued' OR (r.attempt > 0) = :begun::boolean)
+ORDER BY r.status_at DESC, r.key DESC LIMIT :limit
+
+-- name: count_tasks
+SELECT count(*) FROM @run AS r
+WHERE r.principal = :principal AND r.status_at >= :since
+    AND (:statuses::text = '[]' OR r.status = ANY(ARRAY(SELECT json_array_elements_text(:statuses::json))))
+    AND (:asking::boolean IS NULL OR r.status <> 'waiting' OR :asking::boolean
+        = (r.key = ANY(ARRAY(SELECT v::bigint FROM json_array_elements_text(:asking_ones::json) AS v))))
+    AND (:begun::boolean IS NULL OR r.status <> 'queued' OR (r.attempt > 0) = :begun::boolean)
+
+-- name: tasks_of_conversation
+SELECT r.key, r.status_at FROM @conversation AS c JOIN @run AS r ON r.conversation = c.key
+WHERE c.id = :conversation AND r.principal = :principal AND r.status_at >= :since
+    AND (:statuses::text = '[]' OR r.status = ANY(ARRAY(SELECT json_array_elements_text(:statuses::json))))
+    AND (:asking::boolean IS NULL OR r.status <> 'waiting' OR :asking::boolean
+        = (r.key = ANY(ARRAY(SELECT v::bigint FROM json_array_elements_text(:asking_ones::json) AS v))))
+    AND (:begun::boolean IS NULL OR r.status <> 'queued' OR (r.attempt > 0) = :begun::boolean)
+ORDER BY r.status_at DESC, r.key DESC
+
+-- name: waiting_before
+-- Of a run's conversation, what waits before it.
+SELECT r.key FROM @run AS mine JOIN @run AS r ON r.conversation = mine.conversation
+WHERE mine.key = :run AND r.key < mine.key AND r.root IS NULL AND r.status = 'waiting' ORDER BY r.key
+
+-- name: tasks_that_ask
+-- Of the tasks that wait, those of which a call waits for a decision or an answer, or one of a run below them does.
+SELECT r.key FROM @run AS r
+WHERE r.principal = :principal AND r.status_at >= :since AND r.status = 'waiting' AND (
+    EXISTS (
+        SELECT 1 FROM @approval AS a JOIN @tool_call AS t ON t.run = a.run AND t.turn = a.turn AND t.n = a.n
+        WHERE a.run = r.key AND a.decision IS NULL AND t.status = 'open' OFFSET 0
+    ) OR EXISTS (
+        SELECT 1 FROM @tool_call AS t
+        JOIN @wait AS w ON w.run = t.run AND w.turn = t.turn AND w.n = t.n AND w.k = t.waits
+        WHERE t.run = r.key AND t.waits IS NOT NULL AND t.status = 'started'
+            AND w.kind = 'question' AND w.value IS NULL OFFSET 0
+    ) OR EXISTS (
+        SELECT 1 FROM @run AS child
+        JOIN @approval AS a ON a.run = child.key
+        JOIN @tool_call AS t ON t.run = a.run AND t.turn = a.turn AND t.n = a.n
+        WHERE child.root = r.key AND child.status IN ('queued', 'running', 'waiting')
+            AND a.decision IS NULL AND t.status = 'open' OFFSET 0
+    ) OR EXISTS (
+        SELECT 1 FROM @run AS child
+        JOIN @tool_call AS t ON t.run = child.key AND t.waits IS NOT NULL
+        JOIN @wait AS w ON w.run = t.run AND w.turn = t.turn AND w.n = t.n AND w.k = t.waits
+        WHERE child.root = r.key AND child.status IN ('queued', 'running', 'waiting') AND t.status = 'started'
+            AND w.kind = 'question' AND w.value IS NULL OFFSET 0
+    )
+)
+
 -- name: list_approvals
-SELECT a.run, a.turn, a.n, r.id, c.agent, c.id, r.principal, r.facts
+SELECT a.run, a.turn, a.n, coalesce(root.id, r.id), c.agent, c.id, r.principal, r.facts
 FROM @approval AS a
 JOIN @tool_call AS t ON t.run = a.run AND t.turn = a.turn AND t.n = a.n AND t.status = 'open'
 JOIN @run AS r ON r.key = a.run
 JOIN @conversation AS c ON c.key = r.conversation
+LEFT JOIN @run AS root ON root.key = r.root
 WHERE a.approver = :approver AND a.whose = :whose AND (a.run, a.turn, a.n) > (:run, :turn::bigint, :n::bigint)
     AND (a.expires_at IS NULL OR a.expires_at > :now)
 ORDER BY a.run, a.turn, a.n LIMIT :limit
@@ -804,39 +1116,41 @@ WHERE id = :id AND (:agent::text IS NULL OR agent = :agent) AND
 
 -- name: first_delta
 SELECT min(e.seq) FROM @run AS r JOIN @event AS e ON e.run = r.key AND e.type = 4
-WHERE r.conversation = :conversation AND r.status IN ('queued', 'running', 'waiting')
+WHERE r.conversation = :conversation AND r.status IN ('queued', 'running', 'waiting') AND r.root IS NULL
 
 -- name: messages_told_later
-SELECT run, turn FROM @event WHERE conversation = :conversation AND seq > :seq::bigint AND type = 5
+SELECT run, turn FROM @event WHERE conversation = :conversation AND seq > :seq::bigint AND type = 5 AND hidden IS NULL
 
 -- name: newest_messages
 SELECT m.run, m.turn FROM @run AS r JOIN @message AS m ON m.run = r.key
-WHERE r.conversation = :conversation AND r.key <= :run AND (r.key < :run OR m.turn < :turn::bigint)
+WHERE r.conversation = :conversation AND r.key <= :run AND r.root IS NULL
+    AND (r.key < :run OR m.turn < :turn::bigint)
 ORDER BY r.key DESC, m.turn DESC LIMIT :limit
 
 -- name: log_of_run
 SELECT r.key, r.conversation, r.first_seq, c.last_seq, r.ended_seq, c.id
 FROM @run AS r JOIN @conversation AS c ON c.key = r.conversation
-WHERE r.id = :id AND (:agent::text IS NULL OR c.agent = :agent) AND
+WHERE r.id = :id AND (:agent::text IS NULL OR coalesce(r.agent, c.agent) = :agent) AND
     (r.principal = :principal OR (c.agent = ANY(ARRAY(SELECT json_array_elements_text(:readable::json)))
         AND substr(r.principal, strpos(r.principal || chr(31), chr(31))) = :tenant))
 
 -- name: log_of_conversation
 SELECT c.key, c.last_seq,
-    (SELECT r.first_seq FROM @run AS r WHERE r.conversation = c.key ORDER BY r.key DESC LIMIT 1)
+    (SELECT r.first_seq FROM @run AS r WHERE r.conversation = c.key AND r.root IS NULL ORDER BY r.key DESC LIMIT 1)
 FROM @conversation AS c
 WHERE c.id = :id AND (:agent::text IS NULL OR c.agent = :agent) AND
     (c.principal = :principal OR (c.agent = ANY(ARRAY(SELECT json_array_elements_text(:readable::json)))
         AND substr(c.principal, strpos(c.principal || chr(31), chr(31))) = :tenant))
 
 -- name: log_after
-SELECT e.key, e.conversation, e.seq, e.run, r.id, e.type, e.turn, e.n, e.data, c.agent, c.id
+SELECT e.key, e.conversation, e.seq, e.run, r.id, e.type, e.turn, e.n, e.data, c.agent, c.id, e.hidden, e.source
 FROM @event AS e JOIN @run AS r ON r.key = e.run JOIN @conversation AS c ON c.key = e.conversation
-WHERE e.conversation = :conversation AND e.seq > :after::bigint
+WHERE e.conversation = :conversation AND e.seq > :after::bigint AND e.hidden IS NULL
 ORDER BY e.seq LIMIT :limit
 
 -- name: log_of_run_after
-SELECT e.key, e.conversation, e.seq, e.run, r.id, e.type, e.turn, e.n, e.data, c.agent, c.id
+SELECT e.key, e.conversation, e.seq, e.run, r.id, e.type, e.turn, e.n, e.data, coalesce(r.agent, c.agent), c.id,
+    e.hidden, e.source
 FROM @run AS r
 JOIN @event AS e ON e.conversation = r.conversation AND e.run = r.key AND e.seq >= r.first_seq
     AND e.seq <= coalesce(r.ended_seq, 2147483647)
@@ -846,7 +1160,8 @@ ORDER BY e.seq LIMIT :limit
 
 -- name: events_between
 -- Of some conversations, each from a number to a number; of types, unless these are NULL.
-SELECT e.key, e.conversation, e.seq, e.run, coalesce(r.id, x.id), e.type, e.turn, e.n, e.data, c.agent, c.id
+SELECT e.key, e.conversation, e.seq, e.run, coalesce(r.id, x.id), e.type, e.turn, e.n, e.data,
+    coalesce(r.agent, c.agent), c.id, e.hidden, e.source
 FROM json_array_elements(:rows::json) AS j (range)
 JOIN @event AS e ON e.conversation = (j.range ->> 0)::bigint
     AND e.seq BETWEEN (j.range ->> 1)::integer AND (j.range ->> 2)::integer
@@ -869,7 +1184,7 @@ SELECT principal, facts FROM @run WHERE id = :id
 -- name: find_runs
 -- Of so many runs before a place, those that fit; the last row says where the next ones begin, and how many there were.
 WITH w AS MATERIALIZED (
-    SELECT key, conversation, status FROM @run WHERE key < :before ORDER BY key DESC LIMIT :looked_at
+    SELECT key, conversation, status FROM @run WHERE key < :before AND root IS NULL ORDER BY key DESC LIMIT :looked_at
 )
 (
     SELECT w.key, 0 FROM w JOIN @conversation AS c ON c.key = w.conversation
@@ -882,7 +1197,7 @@ UNION ALL SELECT min(key), count(*) FROM w
 -- The keys of an id in whatever tenant lie between it and it with a space; `until` may also end behind one key.
 WITH w AS MATERIALIZED (
     SELECT key, conversation, status FROM @run WHERE principal >= :principal AND principal < :until
-        AND key < :before
+        AND key < :before AND root IS NULL
     ORDER BY key DESC LIMIT :looked_at
 )
 (
@@ -895,7 +1210,7 @@ UNION ALL SELECT min(key), count(*) FROM w
 -- name: find_runs_that_ended_badly
 WITH w AS MATERIALIZED (
     SELECT key, conversation FROM @run
-    WHERE status IN ('failed', 'cancelled') AND status = :status AND key < :before
+    WHERE status IN ('failed', 'cancelled') AND status = :status AND key < :before AND root IS NULL
     ORDER BY key DESC LIMIT :looked_at
 )
 (
@@ -908,7 +1223,7 @@ UNION ALL SELECT min(key), count(*) FROM w
 -- name: find_open_runs
 WITH w AS MATERIALIZED (
     SELECT key, conversation FROM @run
-    WHERE status IN ('queued', 'running', 'waiting') AND status = :status AND key < :before
+    WHERE status IN ('queued', 'running', 'waiting') AND status = :status AND key < :before AND root IS NULL
     ORDER BY key DESC LIMIT :looked_at
 )
 (
@@ -919,11 +1234,12 @@ WITH w AS MATERIALIZED (
 UNION ALL SELECT min(key), count(*) FROM w
 
 -- name: open_approvals
-SELECT a.run, a.turn, a.n, r.id, c.agent, c.id, r.principal, r.facts
+SELECT a.run, a.turn, a.n, coalesce(root.id, r.id), c.agent, c.id, r.principal, r.facts
 FROM @approval AS a
 JOIN @tool_call AS t ON t.run = a.run AND t.turn = a.turn AND t.n = a.n AND t.status = 'open'
 JOIN @run AS r ON r.key = a.run
 JOIN @conversation AS c ON c.key = r.conversation
+LEFT JOIN @run AS root ON root.key = r.root
 WHERE a.whose IS NOT NULL AND (a.run, a.turn, a.n) > (:run, :turn, :n)
     AND a.decision IS NULL AND (a.expires_at IS NULL OR a.expires_at > :now)
 ORDER BY a.run, a.turn, a.n LIMIT :limit
@@ -935,7 +1251,9 @@ INSERT INTO @secret (name, value) VALUES (:name, :value) ON CONFLICT (name) DO N
 SELECT value FROM @secret WHERE name = :name
 
 -- name: count_open_runs
-SELECT count(*) FROM @run WHERE status IN ('queued', 'running', 'waiting')
+-- Without those that other runs asked for.
+SELECT (SELECT count(*) FROM @run WHERE status IN ('queued', 'running', 'waiting'))
+    - (SELECT count(*) FROM @run WHERE status IN ('queued', 'running', 'waiting') AND root IS NOT NULL)
 
 -- ---------------------------------------------------------------- steps of an app's own transaction
 
@@ -953,3 +1271,146 @@ RETURNING place
 
 -- name: recorded_step
 SELECT value, failed FROM @step WHERE run = :run AND turn = :turn AND n = :n AND name = :name
+
+-- ---------------------------------------------------------------- records
+
+-- name: keep_record
+INSERT INTO @record (kind, key, family, content, expires_at)
+VALUES (:kind::text, :key::text, :family::text, :content::text, :expires_at::bigint)
+ON CONFLICT (kind, key) DO UPDATE
+SET family = excluded.family, content = excluded.content, expires_at = excluded.expires_at, taken_by = NULL
+
+-- name: find_record
+SELECT kind, key, family, content, expires_at FROM @record
+WHERE kind = :kind AND key = :key AND taken_by IS NULL AND (expires_at IS NULL OR expires_at > :now)
+
+-- name: find_records
+SELECT kind, key, family, content, expires_at FROM @record
+WHERE kind = :kind AND family = :family AND taken_by IS NULL AND (expires_at IS NULL OR expires_at > :now)
+ORDER BY key LIMIT :limit
+
+-- name: take_record
+UPDATE @record SET taken_by = :taken_by, content = '', expires_at = least(expires_at, :gone_at::bigint)
+WHERE kind = :kind AND key = :key AND taken_by IS NULL
+RETURNING 1
+
+-- name: taken_record
+SELECT 1 FROM @record WHERE kind = :kind AND key = :key AND taken_by = :taken_by
+
+-- name: forget_records
+WITH mine AS MATERIALIZED (
+    SELECT kind, key FROM @record WHERE kind = :kind AND family = :family ORDER BY key FOR UPDATE
+)
+DELETE FROM @record AS r USING mine WHERE r.kind = mine.kind AND r.key = mine.key
+RETURNING r.expires_at, r.taken_by
+
+-- name: expired_records
+SELECT 1 FROM @record WHERE expires_at <= :now LIMIT 1
+
+-- name: sweep_records
+WITH mine AS MATERIALIZED (
+    SELECT kind, key FROM @record WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit FOR UPDATE SKIP LOCKED
+)
+DELETE FROM @record AS r USING mine WHERE r.kind = mine.kind AND r.key = mine.key
+RETURNING 1
+
+-- ---------------------------------------------------------------- webhooks
+
+-- name: ids_of_webhooks
+SELECT id FROM @webhook WHERE run = :run
+
+-- name: keep_webhook
+INSERT INTO @webhook AS h (run, id, content, due_at, created_at)
+VALUES (:run::bigint, :id::text, :content::text, :now::bigint, :now::bigint)
+ON CONFLICT (run, id) DO UPDATE
+SET content = excluded.content, due_at = excluded.due_at, created_at = excluded.created_at,
+    delivered = 0, failures = 0, fence = h.fence + 1, over_at = NULL, holder = NULL
+
+-- name: find_webhook
+SELECT key, id, content, delivered, failures, over_at IS NOT NULL, created_at FROM @webhook
+WHERE run = :run AND id = :id
+
+-- name: list_webhooks
+SELECT key, id, content, delivered, failures, over_at IS NOT NULL, created_at FROM @webhook
+WHERE run = :run AND key > :after
+ORDER BY key LIMIT :limit
+
+-- name: drop_webhook
+DELETE FROM @webhook WHERE run = :run AND id = :id
+
+-- name: drop_webhooks
+DELETE FROM @webhook WHERE key = ANY(ARRAY(SELECT v::bigint FROM json_array_elements_text(:rows::json) AS v))
+
+-- name: due_webhooks
+-- The second part is due because the calendar was set back: nothing is held, or put off, for so long.
+SELECT * FROM (
+    (SELECT key, due_at FROM @webhook WHERE due_at <= :now ORDER BY due_at, key LIMIT :limit)
+    UNION ALL
+    (SELECT key, due_at FROM @webhook WHERE due_at > :latest ORDER BY due_at, key LIMIT :limit)
+) AS due
+ORDER BY 2, 1 LIMIT :limit
+
+-- name: claim_webhooks
+-- Nobody is waited for: what another one holds at this moment is not due any more. IS TRUE keeps it from the index of all
+-- that is due, which is longer than the few keys.
+WITH mine AS MATERIALIZED (
+    SELECT key FROM @webhook
+    WHERE key = ANY(ARRAY(SELECT v::bigint FROM json_array_elements_text(:rows::json) AS v))
+        AND (due_at <= :now OR due_at > :latest) IS TRUE
+    ORDER BY key FOR UPDATE SKIP LOCKED
+)
+UPDATE @webhook AS h SET holder = :holder::text, due_at = :until::bigint, fence = h.fence + 1
+FROM mine WHERE h.key = mine.key
+RETURNING h.key
+
+-- name: webhooks_held
+SELECT h.key, h.id, h.content, h.delivered, h.failures, h.over_at IS NOT NULL, h.created_at,
+    h.fence, r.id, r.principal, r.facts
+FROM json_array_elements_text(:rows::json) WITH ORDINALITY AS j (key, place)
+JOIN @webhook AS h ON h.key = j.key::bigint AND (h.holder = :holder) IS TRUE
+JOIN @run AS r ON r.key = h.run
+ORDER BY j.place
+
+-- name: renew_webhooks
+UPDATE @webhook SET due_at = :until
+WHERE key = ANY(ARRAY(
+        SELECT key FROM @webhook
+        WHERE holder = :holder AND (:some::json IS NULL
+            OR key = ANY(ARRAY(SELECT v::bigint FROM json_array_elements_text(:some::json) AS v)))
+        ORDER BY key FOR UPDATE
+    ))
+    AND holder = :holder
+RETURNING key
+
+-- name: note_delivery
+UPDATE @webhook
+SET delivered = greatest(delivered, :cursor::integer), failures = 0,
+    over_at = CASE WHEN :over::boolean THEN coalesce(over_at, :now::bigint) END,
+    due_at = CASE WHEN :over::boolean THEN NULL ELSE due_at END,
+    holder = CASE WHEN :over::boolean THEN NULL ELSE holder END
+WHERE key = :key AND fence = :fence AND (holder IS NOT NULL OR (:over::boolean AND over_at IS NOT NULL))
+RETURNING key
+
+-- name: put_off_webhook
+UPDATE @webhook
+SET failures = failures + CASE WHEN holder IS NULL THEN 0 ELSE 1 END,
+    over_at = CASE WHEN :over::boolean THEN coalesce(over_at, :now::bigint) END,
+    due_at = CASE WHEN :over::boolean THEN NULL ELSE :due_at::bigint END,
+    holder = NULL
+WHERE key = :key AND fence = :fence AND (holder IS NOT NULL
+    OR (:over::boolean AND over_at IS NOT NULL) OR (NOT :over::boolean AND due_at = :due_at::bigint))
+RETURNING key
+
+-- name: release_webhooks
+UPDATE @webhook SET holder = NULL, due_at = :now::bigint, fence = fence + 1
+WHERE key = ANY(ARRAY(SELECT key FROM @webhook WHERE holder = :holder ORDER BY key FOR UPDATE)) AND holder = :holder
+
+-- name: webhooks_to_sweep
+SELECT 1 FROM @webhook WHERE over_at <= :before LIMIT 1
+
+-- name: sweep_webhooks
+WITH mine AS MATERIALIZED (
+    SELECT key FROM @webhook WHERE over_at <= :before ORDER BY over_at LIMIT :limit FOR UPDATE SKIP LOCKED
+)
+DELETE FROM @webhook AS h USING mine WHERE h.key = mine.key
+RETURNING 1

@@ -11,7 +11,7 @@ from psycopg import sql
 from amoxi_py.stores.sql.transaction import load_queries
 
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)\b(?!\()")
-_ROWS = re.compile(r":rows\(([a-z, ]+)\)")
+_ROWS = re.compile(r":rows\(([a-z,\s]+)\)")
 _TABLE = re.compile(r"@(\w+)")
 
 

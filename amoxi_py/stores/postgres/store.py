@@ -67,7 +67,7 @@ class PostgresStore(SqlStore):
         listen_url: A direct connection for the bell, where `url` leads to a pooler.
         connections: The most that this process ever has, its `ctx.transaction`s included; at least 5.
         clock: Gives the time in place of the database; for tests.
-        sweep_every_s: How often files that nobody needs are removed, from the first worker on.
+        sweep_every_s: How often files and records that nobody needs are removed, from the first worker on.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class PostgresStore(SqlStore):
         self._bell: Bell | None = None
         self._ringing: asyncio.Future[None] | None = None
         self._telling: Telling | None = None
-        self._sweep = Sweep(self._sweep_files, sweep_every_s)
+        self._sweep = Sweep(self._sweep_unused, sweep_every_s)
 
     @property
     def clock(self) -> Clock:
@@ -231,10 +231,11 @@ class PostgresStore(SqlStore):
                     asyncio.ensure_future(self._perform(Act(lambda batch: remove_unfinished(batch, upload.key))))
                 )
 
-    async def _sweep_files(self) -> None:
+    async def _sweep_unused(self) -> None:
         while await self._perform(Act(remove_unfinished)):
             pass
         await self._delete_abandoned()
+        await self._delete_expired()
 
     # -- handlers of events
 

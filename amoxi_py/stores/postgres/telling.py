@@ -24,7 +24,12 @@ Range = tuple[int, int, int]
 _REMEMBERED = 20_000
 _MOST_AT_ONCE = 1000
 _AGAIN_S = 0.25
-_ALWAYS = (EventType.RUN_CANCELLED, EventType.APPROVAL_DECIDED)
+_ALWAYS = (
+    EventType.RUN_CANCELLED,
+    EventType.APPROVAL_DECIDED,
+    EventType.QUESTION_ANSWERED,
+    EventType.SIGNAL_RECEIVED,
+)
 _ALWAYS_BITS = sum(1 << kind for kind in _ALWAYS)
 
 ReadEvents = Callable[[Sequence[Range], Sequence[EventType] | None], Awaitable[Sequence[Event]]]

@@ -15,8 +15,9 @@ from msgspec import Struct
 
 from amoxi_py.domain.event import Event, EventType
 from amoxi_py.errors import StoreUnavailable
+from amoxi_py.ports.changes import Change
 from amoxi_py.ports.clock import Clock
-from amoxi_py.ports.store import Change, Submission
+from amoxi_py.ports.store import Submission
 from amoxi_py.stores.postgres.clock import DatabaseClock
 from amoxi_py.stores.postgres.connection import Address, lock_number
 from amoxi_py.stores.postgres.line import Line
@@ -24,7 +25,7 @@ from amoxi_py.stores.postgres.transaction import PostgresTransaction
 from amoxi_py.stores.sql.batch import Batch, LeaseTime
 from amoxi_py.stores.sql.log import read_events
 from amoxi_py.stores.sql.rows import json_rows
-from amoxi_py.stores.sql.submit import places_of
+from amoxi_py.stores.sql.submit import key_scope, places_of
 from amoxi_py.stores.sql.times import millis
 from amoxi_py.stores.sql.verb import Answer, Touches, Verb, perform
 from amoxi_py.stores.sql.writer import Deliver, VerbWriter
@@ -208,8 +209,10 @@ class _Locks:
         elif isinstance(verb, Submission):
             if not verb.new_conversation:
                 self._ids.add(verb.conversation_id)
+            if verb.begins:  # before it is there, its name is all that can be locked
+                self._names.add("\0".join(("conversation", verb.conversation_id)))
             if verb.idempotency_key is not None:
-                self._names.add("\0".join(("key", verb.principal.owner_key, verb.agent, verb.idempotency_key)))
+                self._names.add("\0".join(("key", verb.principal.owner_key, key_scope(verb), verb.idempotency_key)))
         else:
             self._add(verb.touches)
 

@@ -66,15 +66,18 @@ class Batch:
         data: str | None = None,
         told_data: Mapping[str, Any] | None = None,
         subject: Message | ToolCall | None = None,
+        hidden: bool = False,
+        source: int | None = None,
     ) -> int:
         """Add an event to a conversation's log and return its number.
 
-        `data` is stored; `told_data` is what readers are told instead, when other rows hold it.
+        `data` is stored; `told_data` is what readers are told instead, when other rows hold it. `hidden` and `source`
+        are as in `Event`.
         """
         seq = self._last_seqs[conversation] + 1
         self._last_seqs[conversation] = seq
         self._logged.add(conversation)
-        self._events.append((conversation, seq, run, int(type), turn, n, data))
+        self._events.append((conversation, seq, run, int(type), turn, n, data, int(hidden) or None, source))
         if type is EventType.MESSAGE_DELTA:
             self.streamed.add(run)
         self.told.append(
@@ -86,12 +89,14 @@ class Batch:
                 type=type,
                 stored=data if told_data is None else told_data,
                 subject=subject,
+                source=source,
+                hidden=hidden,
             )
         )
         return seq
 
     def add_message(self, run: int, message: tuple[Any, ...]) -> None:
-        """Store a message: turn, id, text, status, files as JSON, milliseconds."""
+        """Store a message: turn, id, text, status, files as JSON, milliseconds, what its model wants back."""
         self._messages.append((run, *message))
 
     def worker_lives(self, worker: int) -> bool:

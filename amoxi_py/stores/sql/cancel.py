@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from msgspec import Struct
 from msgspec.structs import replace
 
 from amoxi_py.domain.encoding import decode_json
@@ -12,6 +15,7 @@ from amoxi_py.domain.run import Run, RunStatus, Trigger, next_status
 from amoxi_py.domain.settle import settle
 from amoxi_py.errors import NotFound
 from amoxi_py.stores.sql.batch import Batch
+from amoxi_py.stores.sql.children import Kin, open_below, read_kin, settle_parents, told_of
 from amoxi_py.stores.sql.rows import json_rows, load_messages, read_status
 from amoxi_py.stores.sql.times import seconds
 from amoxi_py.stores.sql.views import find_run, load_run
@@ -20,6 +24,38 @@ HOLD_MS = 1000
 """How long the next run of a conversation waits for a worker that has not let go of a cancelled one."""
 ERASED_KEPT_MS = 5 * 60 * 1000
 """How long the terminal events of erased runs stay, without data, for processes that have not heard of them yet."""
+
+_ERASED = (
+    "steps",
+    "waits",
+    "signals",
+    "webhooks",
+    "records",
+    "summaries",
+    "approvals",
+    "calls",
+    "messages",
+    "events",
+    "data_of_events",
+    "runs",
+    "conversation",
+)
+
+
+class _Found(Struct, frozen=True, kw_only=True):
+    """A run that may be ended."""
+
+    run: int
+    run_id: str
+    conversation: int
+    status: RunStatus
+    worker: int | None
+    held_until: int | None
+    kin: Kin | None
+
+    def told_of(self, told_as: str = "own") -> dict[str, Any]:
+        """Return of which run its events are told."""
+        return told_of(self.run, self.run_id, self.kin, told_as)
 
 
 def cancel(batch: Batch, run_id: str, principal: Principal, agent: str | None) -> Run:
@@ -32,24 +68,61 @@ def cancel(batch: Batch, run_id: str, principal: Principal, agent: str | None) -
 
 
 def end_run(batch: Batch, run: int) -> None:
-    """Cancel a run that is open; leave an ended one as it is. What was held back must be stored already."""
-    tx = batch.tx
-    run_id, conversation, word, ended_seq, worker, last_seq, held_until = tx.rows("run_to_cancel", run=run)[0]
-    status = read_status(word, ended_seq)
-    if status.final:
+    """Cancel a run that is open with all below it; leave an ended one as it is.
+
+    What was held back must be stored already.
+    """
+    found = _look(batch, run)
+    if found.status.final:
         return
-    next_status(status, Trigger.CANCEL)
-    batch.knows_last_seq(conversation, last_seq)
-    messages = load_messages(tx, [run])[run]
-    _keep_partial_reply(batch, conversation, run, messages)
-    _settle_calls(batch, conversation, run, messages)
-    tx.run_all("close_approvals", [(run,)])
-    ended_seq = batch.log(EventType.RUN_CANCELLED, conversation=conversation, run=run, run_id=run_id)
-    tx.run("cancel_run", run=run, ended_seq=ended_seq, now=batch.now)
-    if status is RunStatus.RUNNING and batch.worker_lives(worker):
+    kin = found.kin
+    busy = end_below(batch, run, run if kin is None else kin.root)
+    busy = _end(batch, found) or busy
+    if kin is not None:
+        settle_parents(batch, [(found.conversation, kin, None)])
+        return
+    held_until = found.held_until
+    if busy:
         held_until = batch.now + HOLD_MS
-        tx.run("hold_conversation", conversation=conversation, until=held_until)
-    wake_next(batch, conversation, held_until)
+        batch.tx.run("hold_conversation", conversation=found.conversation, until=held_until)
+    wake_next(batch, found.conversation, held_until)
+
+
+def end_below(batch: Batch, run: int, root: int) -> bool:
+    """Cancel all runs below one; return whether a living worker may still be busy with any."""
+    found = open_below(batch.tx, run, root)
+    if found:
+        batch.flush()
+    ends = [_end(batch, _look(batch, one)) for one in found]
+    return any(ends)
+
+
+def _look(batch: Batch, run: int) -> _Found:
+    (row,) = batch.tx.rows("run_to_cancel", run=run)
+    run_id, conversation, word, ended_seq, worker, last_seq, held_until, *kin = row
+    batch.knows_last_seq(conversation, last_seq)
+    return _Found(
+        run=run,
+        run_id=run_id,
+        conversation=conversation,
+        status=read_status(word, ended_seq),
+        worker=worker,
+        held_until=held_until,
+        kin=read_kin(kin),
+    )
+
+
+def _end(batch: Batch, found: _Found) -> bool:
+    """Cancel one run; return whether a living worker may still be busy with it."""
+    next_status(found.status, Trigger.CANCEL)
+    run = found.run
+    messages = load_messages(batch.tx, [run])[run]
+    _keep_partial_reply(batch, found, messages)
+    _settle_calls(batch, found, messages)
+    batch.tx.run_all("close_approvals", [(run,)])
+    ended_seq = batch.log(EventType.RUN_CANCELLED, conversation=found.conversation, **found.told_of())
+    batch.tx.run("cancel_run", run=run, ended_seq=ended_seq, now=batch.now)
+    return found.status is RunStatus.RUNNING and found.worker is not None and batch.worker_lives(found.worker)
 
 
 def hold_now(batch: Batch, until: int | None) -> int | None:
@@ -74,12 +147,12 @@ def erase(batch: Batch, conversation_id: str, principal: Principal, agent: str |
         raise NotFound("conversation", conversation_id)
     (conversation,) = rows[0]
     batch.flush()
-    for run, _ in tx.rows("open_runs", conversation=conversation):
+    for run, _ in tx.rows("open_runs", conversation=conversation, now=batch.now):
         end_run(batch, run)
     batch.flush()
     forget_erased(batch)
     tx.run("keep_erased_runs", conversation=conversation, now=batch.now, since=batch.now - ERASED_KEPT_MS)
-    for kind in ("steps", "approvals", "calls", "messages", "events", "data_of_events", "runs", "conversation"):
+    for kind in _ERASED:
         tx.run(f"erase_{kind}", conversation=conversation)
     batch.forget_conversation(conversation)
     erased: int = conversation
@@ -93,7 +166,8 @@ def forget_erased(batch: Batch) -> None:
     batch.tx.run("forget_erased_runs", before=before)
 
 
-def _keep_partial_reply(batch: Batch, conversation: int, run: int, messages: tuple[Message, ...]) -> None:
+def _keep_partial_reply(batch: Batch, found: _Found, messages: tuple[Message, ...]) -> None:
+    run = found.run
     pieces = [decode_json(data) for (data,) in batch.tx.rows("deltas", run=run)]
     if not pieces:
         return
@@ -114,31 +188,30 @@ def _keep_partial_reply(batch: Batch, conversation: int, run: int, messages: tup
         status="stopped",
         created_at=seconds(batch.now),
     )
-    batch.add_message(run, (message.turn, message_id, text, "stopped", None, batch.now))
+    batch.add_message(run, (message.turn, message_id, text, "stopped", None, batch.now, None))
     batch.log(
         EventType.MESSAGE_COMPLETED,
-        conversation=conversation,
-        run=run,
-        run_id=last.run_id,
+        conversation=found.conversation,
+        **found.told_of(),
         turn=message.turn,
         subject=message,
     )
 
 
-def _settle_calls(batch: Batch, conversation: int, run: int, messages: tuple[Message, ...]) -> None:
-    settled = settle(messages)
+def _settle_calls(batch: Batch, found: _Found, messages: tuple[Message, ...]) -> None:
+    run, settled = found.run, settle(messages)
     if not settled:
         return
     rows = [(run, one.turn, one.n, one.status.value, one.result) for one in settled]
     batch.tx.run_all("settle_calls", rows)
     calls = {(call.turn, call.n): call for message in messages for call in message.calls}
     for one in settled:
+        call = calls[one.turn, one.n]
         batch.log(
             EventType.TOOL_COMPLETED,
-            conversation=conversation,
-            run=run,
-            run_id=messages[0].run_id,
+            conversation=found.conversation,
+            **found.told_of("root" if call.concerns_people else "own"),
             turn=one.turn,
             n=one.n,
-            subject=replace(calls[one.turn, one.n], status=one.status, result=one.result),
+            subject=replace(call, status=one.status, result=one.result),
         )

@@ -59,7 +59,7 @@ def release(batch: Batch, lease: Lease, crashed: bool, rest: float) -> None:
         released = batch.tx.rows("release_run", **proof, now=batch.now, wake_at=batch.now + millis_up(rest))
     if released:
         return
-    if batch.tx.rows("let_go_cancelled_run", **proof):
+    if batch.tx.rows("let_go_cancelled_run", **proof) and not batch.tx.rows("tree_that_goes_on", run=lease.run):
         batch.tx.run("hold_conversation", conversation=lease.conversation, until=None)
         wake_next(batch, lease.conversation, None)
 
@@ -137,12 +137,16 @@ def _claimed(batch: Batch, runs: list[int]) -> tuple[RunRows, ...]:
     if not runs:
         return ()
     batch.flush()
-    for _, _, conversation, *_, last_seq in batch.tx.rows("leased_runs", rows=json_rows(runs)):
+    children = set()
+    for key, _, conversation, *_, root, last_seq in batch.tx.rows("leased_runs", rows=json_rows(runs)):
         batch.knows_last_seq(conversation, last_seq)
+        if root is not None:
+            children.add(key)
     claimed = load_leased_runs(batch.tx, runs)
     for run in runs:
         rows = claimed[run]
         where: dict[str, Any] = {"conversation": rows.lease.conversation, "run": run, "run_id": rows.lease.run_id}
+        where["hidden"] = run in children
         if rows.lease.fence == 1:
             batch.log(EventType.RUN_STARTED, **where)
         else:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from amoxi_py.domain.approval import Approval
-from amoxi_py.domain.encoding import clean_text
+from amoxi_py.domain.encoding import clean_text, ordered_json
 from amoxi_py.domain.event import EventType
 from amoxi_py.domain.tool_call import CallStatus
 from amoxi_py.errors import Conflict, Forbidden, NotFound
-from amoxi_py.ports.store import Verdict
+from amoxi_py.ports.inputs import Verdict
 from amoxi_py.ports.views import CallView
 from amoxi_py.stores.sql.batch import Batch
 from amoxi_py.stores.sql.rows import read_status
 from amoxi_py.stores.sql.times import seconds
-from amoxi_py.stores.sql.views import is_approver, load_call_view
+from amoxi_py.stores.sql.views import is_approver, load_call_view, told_of_call
 
 
 def decide(batch: Batch, verdict: Verdict) -> tuple[Approval, CallView]:
@@ -23,7 +23,8 @@ def decide(batch: Batch, verdict: Verdict) -> tuple[Approval, CallView]:
     found = load_call_view(batch.tx, verdict.call_id)
     if found is None:
         raise NotFound("approval", verdict.call_id)
-    (run, conversation, status, ended_seq, _, _, _, _, last_seq), view = found
+    row, view = found
+    run, conversation, status, ended_seq, *_, last_seq = row
     approval = _decidable(view, verdict)
     if approval.decision is not None:
         return _recorded(approval, verdict), view
@@ -55,8 +56,7 @@ def decide(batch: Batch, verdict: Verdict) -> tuple[Approval, CallView]:
     batch.log(
         EventType.APPROVAL_DECIDED,
         conversation=conversation,
-        run=run,
-        run_id=view.run_id,
+        **told_of_call(row, view),
         turn=call.turn,
         n=call.n,
         subject=call,
@@ -79,6 +79,10 @@ def _decidable(view: CallView, verdict: Verdict) -> Approval:
 def _recorded(approval: Approval, verdict: Verdict) -> Approval:
     if approval.decision == "expire":
         raise Conflict(f"the approval of {verdict.call_id!r} has expired", code="approval_expired")
-    if (approval.decision, approval.arguments) != (verdict.decision, verdict.arguments):
+    if approval.decision != verdict.decision or _ordered(approval.arguments) != _ordered(verdict.arguments):
         raise Conflict(f"the call {verdict.call_id!r} was decided already: {approval.decision}", code="already_decided")
     return approval
+
+
+def _ordered(arguments: str | None) -> str | None:
+    return None if arguments is None else ordered_json(arguments)

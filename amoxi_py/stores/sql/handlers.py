@@ -14,7 +14,7 @@ from amoxi_py.stores.sql.rows import json_rows, read_principal
 from amoxi_py.stores.sql.times import millis_up, seconds
 from amoxi_py.stores.sql.transaction import Transaction
 
-_WIDTH = 11  # columns of an event as `read_events` takes them
+_WIDTH = 13  # columns of an event as `read_events` takes them
 
 
 def claim_handlers(batch: Batch, names: Sequence[str], worker: WorkerKey | None) -> tuple[HandlerLease, ...]:
@@ -78,7 +78,7 @@ def delivery(
     (row,) = rows
     (event,) = read_events(tx, [row[:_WIDTH]])
     return Delivery(
-        place=row[0], event=event, agent=row[9], conversation_id=row[10], principal=read_principal(row[11], row[12])
+        place=row[0], event=event, agent=row[9], conversation_id=row[10], principal=read_principal(row[13], row[14])
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -11,14 +11,16 @@ from amoxi_py.domain.event import Event, EventType
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.tool_call import ToolCall
+from amoxi_py.domain.wait import Wait
 from amoxi_py.errors import NotFound
 from amoxi_py.ports.views import LogPage, LogPosition, event_size
-from amoxi_py.stores.sql.rows import load_calls_of_events, load_messages_of_events
+from amoxi_py.stores.sql.rows import load_calls_of_events, load_messages_of_events, load_waits
 from amoxi_py.stores.sql.transaction import Row, Transaction
 from amoxi_py.stores.sql.views import seen_by
 
 _TYPES = {int(kind): kind for kind in EventType}
 _COMPLETED = int(EventType.TOOL_COMPLETED)
+_OF_WAITS = (int(EventType.QUESTION_ASKED), int(EventType.QUESTION_ANSWERED))
 _FIRST_ROWS = 16
 _MOST_ROWS = 64
 _LAST = 2**31 - 1  # more than any number of a call in its reply
@@ -29,6 +31,11 @@ _Subjects = dict[tuple[int, int, int | None], Message | ToolCall]
 def queued_data(agent: str, conversation_id: str) -> dict[str, Any]:
     """Return what `run.queued` tells; other rows hold it."""
     return {"agent": agent, "conversation_id": conversation_id}
+
+
+def wait_reference(wait: Wait) -> str:
+    """Return what is stored with an event of a question: which wait of its call it tells of."""
+    return str(wait.k)
 
 
 def find_log(
@@ -88,9 +95,9 @@ def read_events(tx: Transaction, rows: Iterable[Row]) -> tuple[Event, ...]:
     A reply's results are loaded for the events that tell them alone: they are most of what a log weighs.
     """
     known = [row for row in rows if row[5] in _TYPES]
-    turns = {(row[3], row[6]) for row in known if row[6] is not None and row[7] is None}
-    called = {(row[3], row[6], row[7], row[7]) for row in known if row[7] is not None and row[5] != _COMPLETED}
-    completed = {(row[3], row[6], row[7], row[7]) for row in known if row[7] is not None and row[5] == _COMPLETED}
+    turns = {(_run_of(row), row[6]) for row in known if row[6] is not None and row[7] is None}
+    called = {(_run_of(row), row[6], row[7], row[7]) for row in known if row[7] is not None and row[5] != _COMPLETED}
+    completed = {(_run_of(row), row[6], row[7], row[7]) for row in known if row[7] is not None and row[5] == _COMPLETED}
     asked = {(run, turn, 0, _LAST) for run, turn in turns if turn > 0}
     asked |= {place for place in called if place[:2] not in turns}
     calls = load_calls_of_events(tx, sorted(asked), results=False) if asked else {}
@@ -101,12 +108,28 @@ def read_events(tx: Transaction, rows: Iterable[Row]) -> tuple[Event, ...]:
     }
     subjects |= {(*place, call.n): call for place, of_turn in calls.items() for call in of_turn}
     results: _Subjects = {(*place, call.n): call for place, of_turn in done.items() for call in of_turn}
-    return tuple(_event(row, results if row[5] == _COMPLETED else subjects) for row in known)
+    waits = _waits(tx, known)
+    return tuple(_event(row, results if row[5] == _COMPLETED else subjects, waits) for row in known)
 
 
-def _event(row: Row, subjects: _Subjects) -> Event:
-    _, conversation, seq, run, run_id, number, turn, n, data, agent, conversation_id = row
+def _run_of(row: Row) -> int:
+    """Return the run whose row an event points to."""
+    run: int = row[3] if row[12] is None else row[12]
+    return run
+
+
+def _waits(tx: Transaction, rows: Iterable[Row]) -> dict[tuple[int, int, int, int], Wait]:
+    places = {(_run_of(row), row[6], row[7], int(row[8])) for row in rows if row[5] in _OF_WAITS and row[8] is not None}
+    return load_waits(tx, sorted(places)) if places else {}
+
+
+def _event(row: Row, subjects: _Subjects, waits: Mapping[tuple[int, int, int, int], Wait]) -> Event:
+    _, conversation, seq, run, run_id, number, turn, n, data, agent, conversation_id, hidden, source = row
     kind = _TYPES[number]
+    told_from = _run_of(row)
+    subject = None if turn is None else subjects.get((told_from, turn, n))
+    if number in _OF_WAITS and data is not None and isinstance(subject, ToolCall):
+        subject, data = replace(subject, wait=waits.get((told_from, turn, n, int(data)))), None
     return Event(
         conversation=conversation,
         seq=seq,
@@ -114,5 +137,7 @@ def _event(row: Row, subjects: _Subjects) -> Event:
         run_id=run_id,
         type=kind,
         stored=queued_data(agent, conversation_id) if kind is EventType.RUN_QUEUED else data,
-        subject=None if turn is None else subjects.get((run, turn, n)),
+        subject=subject,
+        source=source,
+        hidden=bool(hidden),
     )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from amoxi_py.domain.approval import FUNCTION, OWNER
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Run
 from amoxi_py.errors import NotFound
 from amoxi_py.ports.views import CallView, Conversation, ConversationPage, Page
 from amoxi_py.stores.sql.cursor import decode_cursor, encode_cursor
-from amoxi_py.stores.sql.rows import load_turns
+from amoxi_py.stores.sql.rows import load_turns, load_waits
 from amoxi_py.stores.sql.times import millis, seconds
 from amoxi_py.stores.sql.transaction import Row, Transaction
 from amoxi_py.stores.sql.views import is_approver, load_call_view, load_call_views, load_runs, seen_by
@@ -30,10 +32,13 @@ def get_call(tx: Transaction, call_id: str, principal: Principal) -> CallView:
     found = load_call_view(tx, call_id)
     if found is None:
         raise NotFound("call", call_id)
-    _, view = found
+    (run, *_), view = found
     if principal.owner_key != view.requested_by.owner_key and not is_approver(view, principal, allowed=True):
         raise NotFound("call", call_id)
-    return view
+    last = 0 if view.call.wait is None else view.call.wait.k
+    places = [(run, view.call.turn, view.call.n, k) for k in range(1, last + 1)]
+    waits = load_waits(tx, places) if places else {}
+    return replace(view, waits=tuple(waits[place] for place in places if place in waits))
 
 
 def list_approvals(

@@ -3,109 +3,64 @@
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
-from asyncio import Future as LoopFuture
-from collections.abc import AsyncIterable, Callable, Sequence
+from abc import abstractmethod
+from collections.abc import AsyncIterable, Sequence
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from amoxi_py.domain.approval import Approval
-from amoxi_py.domain.event import Event, EventType
+from amoxi_py.domain.event import EventType
 from amoxi_py.domain.file import File
+from amoxi_py.domain.ids import parse_call_id
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Lease, Run, RunRows
-from amoxi_py.errors import LeaseLost, NotFound, StoreUnavailable
-from amoxi_py.ports.clock import Clock
+from amoxi_py.domain.usage import Usage
+from amoxi_py.errors import LeaseLost, NotFound
+from amoxi_py.ports.changes import Change, History
 from amoxi_py.ports.deliveries import ArrivalPage, Behind, Delivery, HandlerLease
 from amoxi_py.ports.files import NewFile, StoredFile
+from amoxi_py.ports.inputs import Answer, Signal, Verdict
 from amoxi_py.ports.operator_store import RunFilter
-from amoxi_py.ports.store import Change, Submission, Submitted, Verdict, WorkerKey
+from amoxi_py.ports.records import Record
+from amoxi_py.ports.store import Submission, Submitted, WorkerKey
+from amoxi_py.ports.tasks import ALL_TASKS, TaskFilter, TaskPage
 from amoxi_py.ports.views import CallView, Conversation, ConversationPage, LogPage, LogPosition, Page
-from amoxi_py.stores.sql import cancel, changes, claim, decide, files, handlers, log, operating, reading, views
+from amoxi_py.stores.sql import (
+    cancel,
+    changes,
+    claim,
+    decide,
+    files,
+    handlers,
+    log,
+    operating,
+    reading,
+    records,
+    tasks,
+    views,
+    waits,
+    webhooks,
+)
 from amoxi_py.stores.sql.batch import Batch
 from amoxi_py.stores.sql.readers import Readers
 from amoxi_py.stores.sql.rotation import Rotation
-from amoxi_py.stores.sql.rows import load_leased_runs, load_messages
+from amoxi_py.stores.sql.rows import load_history, load_leased_runs
 from amoxi_py.stores.sql.times import millis
 from amoxi_py.stores.sql.transaction import Transaction
-from amoxi_py.stores.sql.verb import Act, Touches, Verb
-from amoxi_py.stores.sql.writer import Settled, VerbWriter, Waiting
+from amoxi_py.stores.sql.trees import load_usages
+from amoxi_py.stores.sql.verb import Act, Touches
+from amoxi_py.stores.sql.webhook_verbs import WebhookVerbs
 
 T = TypeVar("T")
 
 
-class SqlStore(ABC):
+class SqlStore(WebhookVerbs):
     """All verbs and reads of the port but `open`, `close`, and what a dialect knows of dead workers."""
 
     def __init__(self, readers: Readers) -> None:
-        self._readers = readers
+        super().__init__(readers)
         self._rotation = Rotation()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._writer: VerbWriter | None = None
-        self._gathered: Waiting = []
-
-    @property
-    @abstractmethod
-    def clock(self) -> Clock:
-        """The clock that the rows' times are of."""
-
-    @abstractmethod
-    def _closed(self) -> StoreUnavailable:
-        """Return the error for what is asked before `open` or after `close`."""
-
-    @abstractmethod
-    def _publish(self, events: Sequence[Event]) -> None:
-        """Tell events that this process has committed, on the loop."""
-
-    def _put(self, verb: Verb) -> LoopFuture[Any]:
-        """Queue a verb for a transaction that others may share; the future has its value when it is durable."""
-        loop = self._loop
-        if self._writer is None or loop is None:
-            raise self._closed()
-        caller: LoopFuture[Any] = loop.create_future()
-        self._gathered.append((verb, caller))
-        if len(self._gathered) == 1:  # what the same turn of the loop asks for goes in together, and into one commit
-            loop.call_soon(self._hand_over)
-        return caller
-
-    def _hand_over(self) -> None:
-        gathered, self._gathered = self._gathered, []
-        if self._writer is not None and gathered:
-            self._writer.put(gathered)
-
-    def _deliver(self, events: Sequence[Event], settled: Settled) -> None:
-        """Hand a transaction's events and answers to the loop, from the writer's thread, in one go."""
-        self._on_loop(self._tell, events, settled)
-
-    def _on_loop(self, callback: Callable[..., None], *args: Any) -> None:
-        assert self._loop is not None
-        try:
-            self._loop.call_soon_threadsafe(callback, *args)
-        except RuntimeError:  # the loop is closed: nobody is there to hear
-            pass
-
-    def _tell(self, events: Sequence[Event], settled: Settled) -> None:
-        try:
-            if events:
-                self._publish(events)
-        finally:
-            for caller, answer in settled:
-                if caller.done():  # its task was cancelled while it waited
-                    continue
-                if answer.error is None:
-                    caller.set_result(answer.value)
-                else:
-                    caller.set_exception(answer.error)
-
-    async def _perform(self, verb: Verb) -> Any:
-        return await self._put(verb)
-
-    async def _read(self, read: Callable[[Transaction], T]) -> T:
-        """Read from one snapshot of what is committed."""
-        if self._writer is None:
-            raise self._closed()
-        return cast(T, await self._readers.read(read))
 
     # -- a principal's verbs
 
@@ -124,6 +79,15 @@ class SqlStore(ABC):
         touches = Touches(run_ids=(verdict.run_id,))
         decided = await self._perform(Act(lambda batch: decide.decide(batch, verdict), touches=touches))
         return cast(tuple[Approval, CallView], decided)
+
+    async def answer(self, answer: Answer) -> CallView:
+        place = parse_call_id(answer.call_id)
+        touches = Touches(run_ids=() if place is None else (place[0],))
+        return cast(CallView, await self._perform(Act(lambda batch: waits.answer(batch, answer), touches=touches)))
+
+    async def signal(self, signal: Signal) -> None:
+        touches = Touches(run_ids=(signal.run_id,))
+        await self._perform(Act(lambda batch: waits.signal(batch, signal), touches=touches))
 
     async def erase(self, conversation_id: str, principal: Principal, agent: str | None = None) -> int:
         found: list[int] = []
@@ -192,6 +156,32 @@ class SqlStore(ABC):
         await self._perform(Act(delete))
         await self._remove_blobs(blobs)
 
+    # -- records
+
+    async def keep_record(self, record: Record) -> None:
+        touches = Touches(names=records.names_of_keeping(record))
+        await self._perform(Act(lambda batch: records.keep_record(batch, record), touches=touches))
+
+    async def find_record(self, kind: str, key: str) -> Record | None:
+        return await self._read(lambda tx: records.find_record(tx, kind, key, millis(self.clock.now())))
+
+    async def find_records(self, kind: str, group: str, *, limit: int = 100) -> tuple[Record, ...]:
+        return await self._read(lambda tx: records.find_records(tx, kind, group, limit, millis(self.clock.now())))
+
+    async def take_record(self, kind: str, key: str) -> Record | None:
+        touches = Touches(names=records.names_of_taking(kind, key))
+        return cast(Record | None, await self._perform(Act(records.Take(kind, key), touches=touches)))
+
+    async def forget_records(self, kind: str, group: str) -> int:
+        touches = Touches(names=records.names_of_forgetting(kind, group))
+        return cast(int, await self._perform(Act(records.Forget(kind, group), touches=touches)))
+
+    async def _delete_expired(self) -> None:
+        """Delete all records that have expired, and webhooks that were over long ago."""
+        for sweep in (records.sweep_records, webhooks.sweep_webhooks):
+            while await self._perform(Act(sweep)):
+                pass
+
     # -- a worker's verbs
 
     async def enroll(self, worker_id: str, lease_s: float) -> WorkerKey:
@@ -240,13 +230,11 @@ class SqlStore(ABC):
 
         return await self._read(load)
 
-    async def history(self, lease: Lease) -> tuple[Message, ...]:
-        def history(tx: Transaction) -> tuple[Message, ...]:
-            runs = [run for (run,) in tx.rows("earlier_runs", conversation=lease.conversation, run=lease.run)]
-            messages = load_messages(tx, runs) if runs else {}
-            return tuple(message for run in runs for message in messages.get(run, ()))
+    async def history(self, lease: Lease) -> History:
+        return await self._read(lambda tx: load_history(tx, lease))
 
-        return await self._read(history)
+    async def usages(self, lease: Lease) -> tuple[Usage, ...]:
+        return await self._read(lambda tx: load_usages(tx, lease))
 
     # -- a worker's verbs about handlers of events
 
@@ -280,13 +268,26 @@ class SqlStore(ABC):
     ) -> Run:
         return await self._read(lambda tx: views.get_run(tx, run_id, principal, agent, readable))
 
-    async def run_messages(self, run_id: str, principal: Principal) -> tuple[Message, ...]:
-        return await self._read(lambda tx: views.run_messages(tx, run_id, principal))
+    async def run_messages(self, run_id: str, principal: Principal, *, calls: bool = True) -> tuple[Message, ...]:
+        return await self._read(lambda tx: views.run_messages(tx, run_id, principal, calls=calls))
 
     async def list_runs(
         self, principal: Principal, agent: str | None = None, *, limit: int = 50, cursor: str | None = None
     ) -> Page[Run]:
         return await self._read(lambda tx: reading.list_runs(tx, principal, agent, limit, cursor))
+
+    async def list_tasks(
+        self,
+        principal: Principal,
+        wanted: TaskFilter = ALL_TASKS,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> TaskPage:
+        return await self._read(lambda tx: tasks.list_tasks(tx, principal, wanted, limit, cursor))
+
+    async def asking_before(self, run_id: str, principal: Principal) -> Run | None:
+        return await self._read(lambda tx: tasks.asking_before(tx, run_id, principal))
 
     async def get_call(self, call_id: str, principal: Principal) -> CallView:
         return await self._read(lambda tx: reading.get_call(tx, call_id, principal))

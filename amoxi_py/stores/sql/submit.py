@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from amoxi_py.domain.encoding import clean_text, encode_json
 from amoxi_py.domain.event import EventType
@@ -16,12 +17,13 @@ from amoxi_py.stores.sql.batch import Batch
 from amoxi_py.stores.sql.cancel import end_run, hold_now
 from amoxi_py.stores.sql.files import keys_of_files, use_files
 from amoxi_py.stores.sql.log import queued_data
-from amoxi_py.stores.sql.rows import json_rows, load_leased_runs, principal_facts
+from amoxi_py.stores.sql.rows import call_row, json_rows, load_leased_runs, principal_facts
 from amoxi_py.stores.sql.times import KEY_LIFE_MS, seconds
 from amoxi_py.stores.sql.transaction import Row
 from amoxi_py.stores.sql.views import load_run
 
 TITLE_LENGTH = 80
+_SCOPE = "scope:"  # no agent's name has a colon
 
 
 class _Place(Struct, frozen=True, kw_only=True):
@@ -29,6 +31,7 @@ class _Place(Struct, frozen=True, kw_only=True):
 
     submission: Submission
     conversation: int
+    begun: bool = False
     busy: bool = False
     held_until: int | None = None
 
@@ -51,6 +54,11 @@ def submit_new(batch: Batch, submissions: Sequence[Submission]) -> list[Submitte
 def places_of(submissions: Sequence[Submission]) -> str:
     """Return the ids that `known_submissions` looks for."""
     return json_rows((one.run_id, one.conversation_id) for one in submissions)
+
+
+def key_scope(submission: Submission) -> str:
+    """Return what a submission's idempotency key is unique in, for its principal."""
+    return submission.agent if submission.key_scope is None else _SCOPE + submission.key_scope
 
 
 def submit(batch: Batch, submission: Submission) -> Submitted:
@@ -87,7 +95,7 @@ def _run_of_key(batch: Batch, submission: Submission) -> Submitted | None:
     name = submission.idempotency_key
     if name is None:
         return None
-    where = {"principal": submission.principal.owner_key, "agent": submission.agent, "name": name}
+    where = {"principal": submission.principal.owner_key, "agent": key_scope(submission), "name": name}
     rows = batch.tx.rows("idempotency_key", **where)
     if not rows or rows[0][2] <= batch.now - KEY_LIFE_MS:
         return None
@@ -108,7 +116,7 @@ def _run_of_key(batch: Batch, submission: Submission) -> Submitted | None:
 
 def _find_conversation(batch: Batch, submission: Submission) -> int | None:
     rows = batch.tx.rows("conversation_to_extend", id=submission.conversation_id)
-    if not rows and submission.new_conversation:
+    if not rows and (submission.new_conversation or submission.begins):
         return None
     if not rows or rows[0][1:3] != (submission.principal.owner_key, submission.agent):
         raise NotFound("conversation", submission.conversation_id)
@@ -125,13 +133,13 @@ def _start_conversations(batch: Batch, submissions: Sequence[Submission]) -> lis
     places = []
     for one, conversation in zip(submissions, batch.tx.insert_all("insert_conversations", rows), strict=True):
         batch.knows_last_seq(conversation, 0)
-        places.append(_Place(submission=one, conversation=conversation))
+        places.append(_Place(submission=one, conversation=conversation, begun=True))
     return places
 
 
 def _make_room(batch: Batch, conversation: int, on_busy: OnBusy) -> bool:
     """Do with the open runs what the submission says; return whether one is still before it."""
-    open_runs = batch.tx.rows("open_runs", conversation=conversation)
+    open_runs = batch.tx.rows("open_runs", conversation=conversation, now=batch.now)
     if not open_runs:
         return False
     if on_busy == "reject":
@@ -151,6 +159,9 @@ def _store(batch: Batch, places: Sequence[_Place]) -> list[Submitted]:
     workers = [_claimed_by(batch, place) for place in places]
     rows = [_run_row(batch, place, worker) for place, worker in zip(places, workers, strict=True)]
     runs = batch.tx.insert_all("insert_runs", rows)
+    calls = _replies(places, runs, workers)
+    if calls:
+        batch.tx.run_all("insert_calls", calls)
     return [_submitted(batch, place, run, worker) for place, run, worker in zip(places, runs, workers, strict=True)]
 
 
@@ -161,13 +172,23 @@ def _claimed_by(batch: Batch, place: _Place) -> int | None:
     return worker.key
 
 
+def _replies(places: Sequence[_Place], runs: Sequence[int], workers: Sequence[int | None]) -> list[Row]:
+    """Return the rows of calls that start with their runs."""
+    return [
+        call_row(run, call)
+        for place, run, worker in zip(places, runs, workers, strict=True)
+        if worker is not None and place.submission.reply is not None
+        for call in place.submission.reply.calls
+    ]
+
+
 def _run_row(batch: Batch, place: _Place, worker: int | None) -> Row:
     one, claimed = place.submission, worker is not None
     wake_at = None if claimed or place.busy else place.held_until or batch.now
     status = RunStatus.RUNNING if claimed else RunStatus.QUEUED
     first_seq = batch.last_seq(place.conversation) + 1
     who = (one.run_id, place.conversation, one.principal.owner_key, principal_facts(one.principal))
-    return (*who, status.value, wake_at, worker, int(claimed), int(claimed), first_seq, batch.now, batch.now)
+    return (*who, status.value, wake_at, worker, int(claimed), int(claimed), first_seq, batch.now, batch.now, one.trace)
 
 
 def _submitted(batch: Batch, place: _Place, run: int, worker: int | None) -> Submitted:
@@ -183,7 +204,8 @@ def _submitted(batch: Batch, place: _Place, run: int, worker: int | None) -> Sub
         files=one.files,
         created_at=created_at,
     )
-    _tell(batch, place, run, message, worker is not None)
+    reply = None if one.reply is None or worker is None else replace(one.reply, created_at=created_at)
+    _tell(batch, place, run, message, reply, claimed=worker is not None)
     stored = Run(
         id=one.run_id,
         agent=one.agent,
@@ -195,28 +217,39 @@ def _submitted(batch: Batch, place: _Place, run: int, worker: int | None) -> Sub
         updated_at=created_at,
     )
     if worker is None:
-        return Submitted(run=stored)
+        return Submitted(run=stored, began=place.begun, busy=place.busy)
     rows = RunRows(
         lease=Lease(run_id=one.run_id, run=run, conversation=place.conversation, worker=worker, fence=1),
         agent=one.agent,
         conversation_id=one.conversation_id,
         principal=one.principal,
         attempt=1,
-        messages=(message,),
+        messages=(message,) if reply is None else (message, reply),
         steps={},
+        created_at=created_at,
+        trace=one.trace,
     )
-    return Submitted(run=stored, rows=rows)
+    return Submitted(run=stored, rows=rows, began=place.begun)
 
 
-def _tell(batch: Batch, place: _Place, run: int, message: Message, claimed: bool) -> None:
+def _tell(batch: Batch, place: _Place, run: int, message: Message, reply: Message | None, *, claimed: bool) -> None:
     files = encode_json(list(message.files)) if message.files else None
-    batch.add_message(run, (0, message.id, message.text, None, files, batch.now))
+    batch.add_message(run, (0, message.id, message.text, None, files, batch.now, None))
     conversation, run_id = place.conversation, message.run_id
     told = queued_data(place.submission.agent, place.submission.conversation_id)
     batch.log(EventType.RUN_QUEUED, conversation=conversation, run=run, run_id=run_id, told_data=told)
     batch.log(EventType.MESSAGE_COMPLETED, conversation=conversation, run=run, run_id=run_id, turn=0, subject=message)
     if claimed:
         batch.log(EventType.RUN_STARTED, conversation=conversation, run=run, run_id=run_id)
+    if reply is None:
+        return
+    turn = reply.turn
+    batch.add_message(run, (turn, reply.id, reply.text, None, None, batch.now, None))
+    batch.log(EventType.MESSAGE_COMPLETED, conversation=conversation, run=run, run_id=run_id, turn=turn, subject=reply)
+    for call in reply.calls:
+        batch.log(
+            EventType.TOOL_CALLED, conversation=conversation, run=run, run_id=run_id, turn=turn, n=call.n, subject=call
+        )
 
 
 def _keep_key(batch: Batch, submission: Submission) -> None:
@@ -226,7 +259,7 @@ def _keep_key(batch: Batch, submission: Submission) -> None:
     batch.tx.run(
         "insert_idempotency_key",
         principal=submission.principal.owner_key,
-        agent=submission.agent,
+        agent=key_scope(submission),
         name=submission.idempotency_key,
         digest=submission.digest,
         run_id=submission.run_id,

@@ -35,5 +35,5 @@ class Sweep:
             try:
                 await self._work()
             except Exception as error:  # noqa: BLE001 - nobody waits for this; the next turn tries again
-                log.warning("files that nobody needs could not be removed: %s", error)
+                log.warning("what nobody needs could not be removed: %s", error)
             await asyncio.sleep(self._every_s)

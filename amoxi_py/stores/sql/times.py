@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from math import modf
+
 KEY_LIFE_MS = 24 * 3600 * 1000
 """How long an idempotency key is known."""
 
 
 def millis(seconds: float) -> int:
     """Return whole milliseconds, cut the way `time_text` cuts them, so that a stored time reads as it was told."""
-    return round(seconds * 1_000_000) // 1000
+    part, whole = modf(seconds)  # the product of all of it would be rounded once more
+    return (int(whole) * 1_000_000 + round(part * 1_000_000)) // 1000
 
 
 def millis_up(seconds: float) -> int:

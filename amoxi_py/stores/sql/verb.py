@@ -9,7 +9,8 @@ from typing import Any
 from msgspec import Struct
 
 from amoxi_py.errors import LeaseLost, RequestError, StoreUnavailable
-from amoxi_py.ports.store import Change, Submission
+from amoxi_py.ports.changes import Change
+from amoxi_py.ports.store import Submission
 from amoxi_py.stores.sql.batch import Batch
 from amoxi_py.stores.sql.changes import write
 from amoxi_py.stores.sql.submit import submit, submit_new

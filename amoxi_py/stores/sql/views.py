@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from amoxi_py.domain.approval import may_decide
+from amoxi_py.domain.direct import direct_tool, told_result
 from amoxi_py.domain.encoding import decode_json
 from amoxi_py.domain.ids import call_id, parse_call_id
 from amoxi_py.domain.message import Message
@@ -15,9 +16,22 @@ from amoxi_py.domain.run import Run, RunFailure, Waiting
 from amoxi_py.domain.usage import Usage
 from amoxi_py.errors import NotFound
 from amoxi_py.ports.views import CallView
-from amoxi_py.stores.sql.rows import json_rows, load_call, load_calls, load_messages, read_principal, read_status
+from amoxi_py.stores.sql.rows import (
+    json_rows,
+    load_call,
+    load_calls,
+    load_messages,
+    read_principal,
+    read_status,
+    read_usage,
+    read_wait,
+)
 from amoxi_py.stores.sql.times import seconds
 from amoxi_py.stores.sql.transaction import Row, Transaction
+from amoxi_py.stores.sql.trees import load_trees
+
+_TOLD_ABOVE = ("question", "sleep", "signal")  # what the calls of a run wait for that the runs above it show as well
+_OF_CALLS = ("approval", "question", "sleep", "signal", "child")  # what these wait for is told by rows of their calls
 
 
 def find_run(tx: Transaction, run_id: str, principal: Principal, agent: str | None) -> int:
@@ -51,10 +65,10 @@ def get_run(tx: Transaction, run_id: str, principal: Principal, agent: str | Non
     return _runs(tx, rows)[rows[0][0]]
 
 
-def run_messages(tx: Transaction, run_id: str, principal: Principal) -> tuple[Message, ...]:
-    """Load all messages of a principal's run; raise `NotFound`."""
+def run_messages(tx: Transaction, run_id: str, principal: Principal, *, calls: bool) -> tuple[Message, ...]:
+    """Load all messages of a principal's run, with their calls or without; raise `NotFound`."""
     run = find_run(tx, run_id, principal, None)
-    return load_messages(tx, [run])[run]
+    return load_messages(tx, [run], calls=calls)[run]
 
 
 def load_runs(tx: Transaction, runs: Iterable[int]) -> tuple[Run, ...]:
@@ -74,15 +88,21 @@ def load_call_view(tx: Transaction, id: str) -> tuple[Row, CallView] | None:
     call = load_call(tx, rows[0][0], turn, n)
     if call is None:
         return None
-    _, _, _, _, agent, conversation_id, principal, facts, _ = rows[0]
+    _, _, _, _, agent, conversation_id, principal, facts, _, root_id, _ = rows[0]
     view = CallView(
         call=call,
-        run_id=run_id,
+        run_id=root_id or run_id,
         agent=agent,
         conversation_id=conversation_id,
         requested_by=read_principal(principal, facts),
     )
     return rows[0], view
+
+
+def told_of_call(row: Row, view: CallView) -> dict[str, Any]:
+    """Return of which run an event about a call of `load_call_view` is told: of the root, pointing to a child's row."""
+    run, root = row[0], row[8]
+    return {"run": run if root is None else root, "run_id": view.run_id, "source": None if root is None else run}
 
 
 def load_call_views(tx: Transaction, rows: list[Row]) -> tuple[CallView, ...]:
@@ -110,17 +130,44 @@ def is_approver(view: CallView, principal: Principal, allowed: bool) -> bool:
 
 
 def _runs(tx: Transaction, rows: list[Row]) -> dict[int, Run]:
-    open_runs = [row[0] for row in rows if not read_status(row[6], row[7]).final]
+    trees = load_trees(tx, {row[-1] for row in rows if row[-1] is not None})
+    open_runs = {row[0]: trees.open_below(row[0]) for row in rows if not read_status(row[6], row[7]).final}
     approvals: dict[int, list[Row]] = defaultdict(list)
-    if open_runs:  # a running one may wait for a decision about one call while others of its reply run
-        for approval in tx.rows("open_approvals_of_runs", rows=json_rows(open_runs)):
+    waits: dict[int, list[Row]] = defaultdict(list)
+    if open_runs:  # a running one may wait for something about one call while others of its reply run
+        keys = json_rows(sorted({*open_runs, *(key for of_run in open_runs.values() for key, _ in of_run)}))
+        for approval in tx.rows("open_approvals_of_runs", rows=keys):
             approvals[approval[0]].append(approval)
-    return {row[0]: _run(row, approvals[row[0]]) for row in rows}
+        for wait in tx.rows("open_waits_of_runs", rows=keys):
+            waits[wait[0]].append(wait)
+    runs = {}
+    for row in rows:
+        key, run_id, below_it = row[0], row[1], open_runs.get(row[0], [])
+        waiting_for = (
+            *(
+                _of_approval(its_id, approval)
+                for run, its_id in ((key, run_id), *below_it)
+                for approval in approvals[run]
+            ),
+            *(_of_call(run_id, wait, trees.agents) for wait in waits[key]),
+            *(
+                _of_call(its_id, wait, trees.agents)
+                for run, its_id in below_it
+                for wait in waits[run]
+                if wait[6] in _TOLD_ABOVE
+            ),
+            *_of_run(row[8]),
+        )
+        root_id = None if row[-1] in (None, key) else trees.id_of(row[-1])
+        runs[key] = _run(row, waiting_for, trees.usage_below(key), root_id)
+    return runs
 
 
-def _run(row: Row, approvals: list[Row]) -> Run:
-    _, run_id, agent, conversation_id, principal, facts, status, ended_seq, waits, attempt, *more = row
-    requests, input_tokens, output_tokens, error, result, created_at, updated_at, output = more
+def _run(row: Row, waiting_for: tuple[Waiting, ...], used_below: Usage, root_id: str | None) -> Run:
+    _, run_id, agent, conversation_id, principal, facts, status, ended_seq, _, attempt, *more = row
+    *used, error, result, created_at, updated_at, status_at, output, _ = more
+    if output is not None and direct_tool(agent) is not None:
+        output, result = told_result(output)
     return Run(
         id=run_id,
         agent=agent,
@@ -130,11 +177,13 @@ def _run(row: Row, approvals: list[Row]) -> Run:
         output=output,
         result=result,
         error=None if error is None else _failure(decode_json(error)),
-        waiting_for=_waiting_for(run_id, waits, approvals),
+        waiting_for=waiting_for,
         attempt=attempt,
-        usage=Usage(requests=requests, input_tokens=input_tokens, output_tokens=output_tokens),
+        usage=read_usage(used) + used_below,
         created_at=seconds(created_at),
         updated_at=seconds(updated_at),
+        root_id=root_id,
+        status_at=None if status_at is None else seconds(status_at),
     )
 
 
@@ -142,18 +191,32 @@ def _failure(stored: dict[str, str]) -> RunFailure:
     return RunFailure(code=stored["code"], message=stored["message"])
 
 
-def _waiting_for(run_id: str, waits: str | None, approvals: list[Row]) -> tuple[Waiting, ...]:
+def _of_run(waits: str | None) -> Iterable[Waiting]:
     kinds: list[Any] = [] if waits is None else decode_json(waits)
-    return (
-        *(
-            Waiting(
-                kind="approval",
-                call_id=call_id(run_id, turn, n),
-                tool=tool,
-                arguments=arguments,
-                expires_at=None if expires_at is None else seconds(expires_at),
-            )
-            for _, turn, n, tool, arguments, expires_at in approvals
-        ),
-        *(Waiting(kind=kind) for kind in kinds if kind != "approval"),
+    return (Waiting(kind=kind) for kind in kinds if kind not in _OF_CALLS)
+
+
+def _of_approval(run_id: str, row: Row) -> Waiting:
+    _, turn, n, tool, arguments, expires_at = row
+    return Waiting(
+        kind="approval",
+        call_id=call_id(run_id, turn, n),
+        tool=tool,
+        arguments=arguments,
+        expires_at=None if expires_at is None else seconds(expires_at),
+    )
+
+
+def _of_call(run_id: str, row: Row, agents: Mapping[str, str]) -> Waiting:
+    _, turn, n, tool, arguments, *columns = row
+    wait = read_wait(columns)
+    return Waiting(
+        kind=wait.kind,
+        call_id=call_id(run_id, turn, n),
+        tool=tool,
+        arguments=arguments,
+        expires_at=wait.until,
+        name=agents.get(wait.name, wait.name) if wait.kind == "child" else wait.name or None,
+        schema=wait.schema,
+        k=wait.k if wait.kind == "question" else None,
     )

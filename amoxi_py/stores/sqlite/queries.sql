@@ -4,7 +4,7 @@
 -- ---------------------------------------------------------------- workers
 
 -- name: insert_worker
-INSERT INTO worker (id, expires_at, boot) VALUES (:id, :expires_at, :boot)
+INSERT INTO worker (id, expires_at, boot, knows_children) VALUES (:id, :expires_at, :boot, 1)
 ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at
 RETURNING key
 
@@ -81,9 +81,14 @@ WITH RECURSIVE w (key, principal) AS (
 SELECT key, principal FROM w
 
 -- name: due_runs_among
+-- Of these runs and conversations, and all that runs below them.
 SELECT r.key
 FROM (
     SELECT mine.key FROM json_each(:runs) CROSS JOIN run AS mine ON mine.id = value
+    UNION
+    SELECT child.key FROM json_each(:runs)
+    CROSS JOIN run AS mine ON mine.id = value
+    CROSS JOIN run AS child INDEXED BY run_child ON child.root = mine.key
     UNION
     SELECT mine.key FROM json_each(:conversations)
     CROSS JOIN conversation AS c ON c.id = value
@@ -116,15 +121,30 @@ SET status = 'running',
     crashes = crashes + (status = 'running'),
     wake_at = NULL,
     waits = NULL,
+    child_ended = NULL,
     updated_at = :now
 WHERE key IN (SELECT value FROM json_each(:rows))
 
 -- name: leased_runs
-SELECT r.key, r.id, r.conversation, r.worker, r.fence, c.agent, c.id, r.principal, r.facts, r.attempt, r.crashes,
-    r.changes, r.model_failures, r.requests, r.input_tokens, r.output_tokens, r.instructions, c.last_seq
+SELECT r.key, r.id, r.conversation, r.worker, r.fence, coalesce(r.agent, c.agent), c.id, r.principal, r.facts, r.attempt, r.crashes,
+    r.changes, r.model_failures, r.requests, r.input_tokens, r.output_tokens, r.cached_tokens, r.written_tokens, r.cost,
+    r.instructions, r.created_at, r.trace, r.root, c.last_seq
 FROM json_each(:rows) AS j
 CROSS JOIN run AS r ON r.key = j.value
 CROSS JOIN conversation AS c ON c.key = r.conversation
+
+-- name: ancestors_of_runs
+-- The runs above some, the root first, each with its call that the next one below was started by.
+WITH RECURSIVE w (run, key, turn, n, height) AS (
+    SELECT r.key, r.parent, r.parent_turn, r.parent_n, 1
+    FROM json_each(:rows) AS j CROSS JOIN run AS r ON r.key = j.value WHERE r.parent IS NOT NULL
+    UNION ALL
+    SELECT w.run, r.parent, r.parent_turn, r.parent_n, w.height + 1
+    FROM w CROSS JOIN run AS r ON r.key = w.key WHERE r.parent IS NOT NULL
+)
+SELECT w.run, r.key, r.id, coalesce(r.agent, c.agent), w.turn, w.n, r.created_at
+FROM w CROSS JOIN run AS r ON r.key = w.key CROSS JOIN conversation AS c ON c.key = r.conversation
+ORDER BY w.run, w.height DESC
 
 -- name: leased_run
 SELECT key FROM run WHERE key = :run AND status = 'running' AND worker = :worker AND fence = :fence
@@ -190,26 +210,61 @@ SELECT key, principal, agent, last_seq, held_until FROM conversation WHERE id = 
 INSERT INTO conversation (id, principal, agent, title, last_seq, created_at, updated_at) VALUES :rows
 
 -- name: open_runs
+-- Those that no other run asked for, and whether they, or what runs below them, wait for somebody else: for a decision
+-- that is not the owner's, or for a signal.
 SELECT run.key,
     EXISTS (
         SELECT 1 FROM approval AS a JOIN tool_call AS t ON t.run = a.run AND t.turn = a.turn AND t.n = a.n
         WHERE a.run = run.key AND a.decision IS NULL AND a.approver <> 'owner' AND t.status = 'open'
+    ) OR EXISTS (
+        SELECT 1 FROM tool_call AS t INDEXED BY tool_call_waits
+        CROSS JOIN wait AS w ON w.run = t.run AND w.turn = t.turn AND w.n = t.n AND w.k = t.waits
+        WHERE t.run = run.key AND t.waits IS NOT NULL AND t.status = 'started'
+            AND w.kind = 'signal' AND w.value IS NULL AND (w.until IS NULL OR w.until > :now)
+    ) OR EXISTS (
+        SELECT 1 FROM run AS child INDEXED BY run_child
+        CROSS JOIN approval AS a ON a.run = child.key
+        CROSS JOIN tool_call AS t ON t.run = a.run AND t.turn = a.turn AND t.n = a.n
+        WHERE child.root = run.key AND child.status IN ('queued', 'running', 'waiting')
+            AND a.decision IS NULL AND a.approver <> 'owner' AND t.status = 'open'
+    ) OR EXISTS (
+        SELECT 1 FROM run AS child INDEXED BY run_child
+        CROSS JOIN tool_call AS t INDEXED BY tool_call_waits ON t.run = child.key AND t.waits IS NOT NULL
+        CROSS JOIN wait AS w ON w.run = t.run AND w.turn = t.turn AND w.n = t.n AND w.k = t.waits
+        WHERE child.root = run.key AND child.status IN ('queued', 'running', 'waiting') AND t.status = 'started'
+            AND w.kind = 'signal' AND w.value IS NULL AND (w.until IS NULL OR w.until > :now)
     )
-FROM run WHERE conversation = :conversation AND status IN ('queued', 'running', 'waiting') ORDER BY key
+FROM run
+WHERE conversation = :conversation AND status IN ('queued', 'running', 'waiting') AND root IS NULL ORDER BY key
 
 -- name: insert_runs
 INSERT INTO run (id, conversation, principal, facts, status, wake_at, worker, fence, attempt, first_seq,
-    created_at, updated_at)
+    created_at, updated_at, trace)
 VALUES :rows
+
+-- name: known_runs
+SELECT r.id FROM json_each(:rows) AS j CROSS JOIN run AS r ON r.id = j.value
+
+-- name: insert_child_runs
+INSERT INTO run (id, conversation, principal, facts, status, wake_at, first_seq, created_at, updated_at, agent, root,
+    parent, parent_turn, parent_n, trace)
+SELECT j.value ->> 0, p.conversation, p.principal, p.facts, 'queued', :now, j.value ->> 1, :now, :now, j.value ->> 2,
+    coalesce(p.root, p.key), p.key, j.value ->> 4, j.value ->> 5, p.trace
+FROM json_each(:rows) AS j CROSS JOIN run AS p ON p.key = j.value ->> 3
+ORDER BY j.key
+RETURNING key, id, (SELECT c.id FROM conversation AS c WHERE c.key = run.conversation)
 
 -- ---------------------------------------------------------------- a worker's changes
 
 -- name: runs_to_change
 SELECT r.key, r.status, r.worker, r.fence, r.changes, c.last_seq,
-    EXISTS (SELECT 1 FROM event AS e INDEXED BY event_delta WHERE e.run = r.key AND e.type = 4)
+    EXISTS (SELECT 1 FROM event AS e INDEXED BY event_delta WHERE e.run = r.key AND e.type = 4),
+    r.root, t.id, r.parent, p.id, r.parent_turn, r.parent_n
 FROM json_each(:rows) AS j
 CROSS JOIN run AS r ON r.key = j.value
 CROSS JOIN conversation AS c ON c.key = r.conversation
+LEFT JOIN run AS t ON t.key = r.root
+LEFT JOIN run AS p ON p.key = r.parent
 
 -- name: calls_decided_by_people
 SELECT a.run, a.turn, a.n
@@ -218,7 +273,7 @@ CROSS JOIN approval AS a ON a.run = j.value ->> 0 AND a.turn = j.value ->> 1 AND
 WHERE a.decision <> 'expire'
 
 -- name: insert_messages
-INSERT INTO message (run, turn, id, text, status, files, created_at) VALUES :rows
+INSERT INTO message (run, turn, id, text, status, files, created_at, kept) VALUES :rows
 
 -- name: insert_calls
 INSERT INTO tool_call (run, turn, n, tool, arguments, effect, status, tries, failures, result) VALUES :rows
@@ -260,6 +315,30 @@ DELETE FROM step WHERE rowid IN (
     SELECT s.rowid FROM j CROSS JOIN step AS s ON s.run = j.run AND s.turn = j.turn AND s.n = j.n WHERE s.failed
 )
 
+-- name: insert_waits
+INSERT INTO wait (run, turn, n, k, kind, name, schema, created_at, until) VALUES :rows
+ON CONFLICT (run, turn, n, k) DO NOTHING
+
+-- name: count_waits
+WITH j (run, turn, n, k) AS (VALUES :rows)
+UPDATE tool_call SET waits = max(coalesce(tool_call.waits, 0), j.k)
+FROM j
+WHERE tool_call.run = j.run AND tool_call.turn = j.turn AND tool_call.n = j.n
+
+-- name: oldest_kept_signal
+SELECT key, payload, given_by FROM kept_signal INDEXED BY kept_signal_open
+WHERE run = :run AND name = :name AND payload IS NOT NULL
+ORDER BY key LIMIT 1
+
+-- name: take_signal
+UPDATE kept_signal SET payload = NULL WHERE key = :key
+
+-- name: insert_summaries
+WITH j (conversation, summed_up, turn, text, now) AS (VALUES :rows)
+INSERT INTO summary (conversation, thread, run, turn, text, created_at)
+SELECT j.conversation, CASE WHEN r.root IS NULL THEN 0 ELSE r.key END, r.key, j.turn, j.text, j.now
+FROM j CROSS JOIN run AS r ON r.id = j.summed_up AND r.conversation = j.conversation
+
 -- name: insert_steps
 INSERT INTO step (run, turn, n, name, value, failed) VALUES :rows
 ON CONFLICT (run, turn, n, name) DO NOTHING
@@ -270,7 +349,8 @@ DELETE FROM event WHERE key IN (
 )
 
 -- name: update_runs
-WITH j (run, changes, progress, model_failures, requests, input_tokens, output_tokens, now) AS (VALUES :rows)
+WITH j (run, changes, progress, model_failures, requests, input_tokens, output_tokens, cached_tokens, written_tokens,
+    cost, now) AS (VALUES :rows)
 UPDATE run
 SET changes = j.changes,
     crashes = CASE WHEN j.progress THEN 0 ELSE run.crashes END,
@@ -278,6 +358,9 @@ SET changes = j.changes,
     requests = coalesce(j.requests, run.requests),
     input_tokens = coalesce(j.input_tokens, run.input_tokens),
     output_tokens = coalesce(j.output_tokens, run.output_tokens),
+    cached_tokens = coalesce(j.cached_tokens, run.cached_tokens),
+    written_tokens = coalesce(j.written_tokens, run.written_tokens),
+    cost = coalesce(j.cost, run.cost),
     updated_at = j.now
 FROM j
 WHERE run.key = j.run
@@ -287,8 +370,8 @@ WITH j (run, instructions) AS (VALUES :rows)
 UPDATE run SET instructions = j.instructions FROM j WHERE run.key = j.run
 
 -- name: end_runs
-WITH j (run, changes, progress, model_failures, requests, input_tokens, output_tokens, now, status, ended_seq, error,
-    result) AS (VALUES :rows)
+WITH j (run, changes, progress, model_failures, requests, input_tokens, output_tokens, cached_tokens, written_tokens,
+    cost, now, status, ended_seq, error, result) AS (VALUES :rows)
 UPDATE run
 SET changes = j.changes,
     crashes = CASE WHEN j.progress THEN 0 ELSE run.crashes END,
@@ -296,6 +379,9 @@ SET changes = j.changes,
     requests = coalesce(j.requests, run.requests),
     input_tokens = coalesce(j.input_tokens, run.input_tokens),
     output_tokens = coalesce(j.output_tokens, run.output_tokens),
+    cached_tokens = coalesce(j.cached_tokens, run.cached_tokens),
+    written_tokens = coalesce(j.written_tokens, run.written_tokens),
+    cost = coalesce(j.cost, run.cost),
     updated_at = j.now,
     status = j.status,
     ended_seq = j.ended_seq,
@@ -305,7 +391,7 @@ FROM j
 WHERE run.key = j.run
 
 -- name: insert_events
-INSERT INTO event (conversation, seq, run, type, turn, n, data) VALUES :rows
+INSERT INTO event (conversation, seq, run, type, turn, n, data, hidden, source) VALUES :rows
 
 -- name: update_conversations
 WITH j (conversation, last_seq, now) AS (VALUES :rows)
@@ -317,21 +403,75 @@ WHERE conversation.key = j.conversation
 SELECT t.n FROM tool_call AS t JOIN approval AS a ON a.run = t.run AND a.turn = t.turn AND a.n = t.n
 WHERE t.run = :run AND t.status = 'open' AND a.decision IS NOT NULL
 
+-- name: waits_over_by_value
+SELECT t.n FROM tool_call AS t INDEXED BY tool_call_waits
+CROSS JOIN wait AS w ON w.run = t.run AND w.turn = t.turn AND w.n = t.n AND w.k = t.waits
+WHERE t.run = :run AND t.waits IS NOT NULL AND t.status = 'started' AND w.value IS NOT NULL
+LIMIT 1
+
+-- name: child_that_ended
+SELECT key FROM run WHERE key = :run AND child_ended IS NOT NULL
+
+-- name: calls_of_ended_children
+-- Calls that wait for a run that has ended and has not told them.
+SELECT t.turn, t.n FROM tool_call AS t INDEXED BY tool_call_waits
+CROSS JOIN wait AS w ON w.run = t.run AND w.turn = t.turn AND w.n = t.n AND w.k = t.waits
+CROSS JOIN run AS child ON child.id = w.name
+WHERE t.run = :run AND t.waits IS NOT NULL AND t.status = 'started' AND w.kind = 'child'
+    AND child.status NOT IN ('queued', 'running', 'waiting')
+
+-- name: child_runs
+SELECT r.key FROM json_each(:rows) AS j CROSS JOIN run AS r ON r.key = j.value WHERE r.root IS NOT NULL
+
+-- name: wake_parents
+WITH j (run, now) AS (VALUES :rows)
+UPDATE run SET status = 'queued', wake_at = j.now, waits = NULL, crashes = 0, updated_at = j.now
+FROM j WHERE run.key = j.run AND run.status = 'waiting'
+
+-- name: tell_parents
+WITH j (run) AS (VALUES :rows)
+UPDATE run SET child_ended = 1, crashes = 0 FROM j WHERE run.key = j.run AND run.status = 'running'
+
+-- name: heard_of_children
+UPDATE run SET child_ended = NULL WHERE key = :run
+
 -- name: pause_run
 UPDATE run SET status = 'waiting', wake_at = :until, waits = :kinds WHERE key = :run
 
 -- ---------------------------------------------------------------- ending a run from outside
 
 -- name: run_to_cancel
-SELECT r.id, r.conversation, r.status, r.ended_seq, r.worker, c.last_seq, c.held_until
-FROM run AS r JOIN conversation AS c ON c.key = r.conversation WHERE r.key = :run
+SELECT r.id, r.conversation, r.status, r.ended_seq, r.worker, c.last_seq, c.held_until,
+    r.root, t.id, r.parent, p.id, r.parent_turn, r.parent_n
+FROM run AS r
+JOIN conversation AS c ON c.key = r.conversation
+LEFT JOIN run AS t ON t.key = r.root
+LEFT JOIN run AS p ON p.key = r.parent
+WHERE r.key = :run
+
+-- name: open_runs_below
+SELECT key, parent FROM run INDEXED BY run_child
+WHERE root = :root AND status IN ('queued', 'running', 'waiting') ORDER BY key
+
+-- name: tree_that_goes_on
+-- Of the tree of a cancelled run, what keeps the conversation's next run waiting: its root while that is open, and runs
+-- that a worker may still be busy with.
+SELECT o.key FROM run AS r
+CROSS JOIN run AS o ON o.key = coalesce(r.root, r.key)
+WHERE r.key = :run AND o.key <> r.key
+    AND (o.status IN ('queued', 'running', 'waiting') OR (o.status = 'cancelled' AND o.worker IS NOT NULL))
+UNION ALL
+SELECT o.key FROM run AS r
+CROSS JOIN run AS o INDEXED BY run_child ON o.root = coalesce(r.root, r.key)
+WHERE r.key = :run AND o.key <> r.key AND o.status = 'cancelled' AND o.worker IS NOT NULL
 
 -- name: deltas
 SELECT data FROM event INDEXED BY event_delta WHERE run = :run AND type = 4 ORDER BY seq
 
 -- name: cancel_run
 UPDATE run
-SET status = 'cancelled', fence = fence + 1, ended_seq = :ended_seq, wake_at = NULL, waits = NULL, updated_at = :now
+SET status = 'cancelled', fence = fence + 1, ended_seq = :ended_seq, wake_at = NULL, waits = NULL, updated_at = :now,
+    worker = CASE WHEN status = 'running' THEN worker END
 WHERE key = :run
 
 -- name: close_approvals
@@ -341,8 +481,9 @@ UPDATE approval SET whose = NULL FROM j WHERE approval.run = j.run AND approval.
 -- ---------------------------------------------------------------- deciding
 
 -- name: call_view
-SELECT r.key, r.conversation, r.status, r.ended_seq, c.agent, c.id, r.principal, r.facts, c.last_seq
-FROM run AS r JOIN conversation AS c ON c.key = r.conversation WHERE r.id = :run_id
+SELECT r.key, r.conversation, r.status, r.ended_seq, c.agent, c.id, r.principal, r.facts, r.root, t.id, c.last_seq
+FROM run AS r JOIN conversation AS c ON c.key = r.conversation LEFT JOIN run AS t ON t.key = r.root
+WHERE r.id = :run_id
 
 -- name: decide_approval
 UPDATE approval
@@ -353,6 +494,33 @@ WHERE run = :run AND turn = :turn AND n = :n
 UPDATE run SET status = 'queued', wake_at = :now, waits = NULL, updated_at = :now
 WHERE key = :run AND status = 'waiting'
 
+-- ---------------------------------------------------------------- answering and signalling
+
+-- name: give_to_wait
+UPDATE wait SET value = :value, given_by = :by
+WHERE run = :run AND turn = :turn AND n = :n AND k = :k AND value IS NULL
+RETURNING k
+
+-- name: run_to_signal
+SELECT r.key, r.conversation, r.status, r.ended_seq, r.principal, r.root,
+    (SELECT s.digest FROM kept_signal AS s WHERE s.id = :signal),
+    (SELECT count(*) FROM (
+        SELECT 1 FROM kept_signal AS s INDEXED BY kept_signal_open WHERE s.run = r.key AND s.payload IS NOT NULL LIMIT :limit
+    ) AS w),
+    c.last_seq
+FROM run AS r JOIN conversation AS c ON c.key = r.conversation
+WHERE r.id = :id AND (:agent IS NULL OR c.agent = :agent)
+
+-- name: oldest_wait_for_signal
+SELECT t.turn, t.n, w.k FROM tool_call AS t INDEXED BY tool_call_waits
+CROSS JOIN wait AS w ON w.run = t.run AND w.turn = t.turn AND w.n = t.n AND w.k = t.waits
+WHERE t.run = :run AND t.waits IS NOT NULL AND t.status = 'started' AND w.kind = 'signal' AND w.name = :name
+    AND w.value IS NULL AND (w.until IS NULL OR w.until > :now)
+ORDER BY w.created_at, t.turn, t.n LIMIT 1
+
+-- name: insert_signal
+INSERT INTO kept_signal (run, id, name, payload, digest, given_by, created_at) VALUES (:run, :id, :name, :payload, :digest, :by, :now)
+
 -- ---------------------------------------------------------------- erasing
 
 -- name: conversation_to_erase
@@ -361,6 +529,25 @@ WHERE id = :id AND principal = :principal AND (:agent IS NULL OR agent = :agent)
 
 -- name: erase_steps
 DELETE FROM step WHERE run IN (SELECT key FROM run WHERE conversation = :conversation)
+
+-- name: erase_waits
+DELETE FROM wait WHERE run IN (SELECT key FROM run WHERE conversation = :conversation)
+
+-- name: erase_signals
+DELETE FROM kept_signal WHERE run IN (SELECT key FROM run WHERE conversation = :conversation)
+
+-- name: erase_webhooks
+DELETE FROM webhook WHERE run IN (SELECT key FROM run WHERE conversation = :conversation)
+
+-- name: erase_records
+DELETE FROM record INDEXED BY record_of WHERE family IS NOT NULL AND family IN (
+    SELECT id FROM run WHERE conversation = :conversation
+    UNION ALL
+    SELECT id FROM conversation WHERE key = :conversation
+)
+
+-- name: erase_summaries
+DELETE FROM summary WHERE conversation = :conversation
 
 -- name: erase_approvals
 DELETE FROM approval WHERE run IN (SELECT key FROM run WHERE conversation = :conversation)
@@ -478,16 +665,17 @@ SELECT max(key), count(*) FROM (SELECT key FROM event WHERE key > :after ORDER B
 
 -- name: arrivals
 SELECT key, conversation, seq FROM event
-WHERE key > :after AND key <= :read_to AND type IN (SELECT value FROM json_each(:types))
+WHERE key > :after AND key <= :read_to AND type IN (SELECT value FROM json_each(:types)) AND hidden IS NULL
 ORDER BY key
 
 -- name: delivery
-SELECT e.key, e.conversation, e.seq, e.run, r.id, e.type, e.turn, e.n, e.data, c.agent, c.id, r.principal, r.facts
+SELECT e.key, e.conversation, e.seq, e.run, r.id, e.type, e.turn, e.n, e.data, c.agent, c.id, e.hidden, e.source,
+    r.principal, r.facts
 FROM event AS e
 CROSS JOIN run AS r ON r.key = e.run
 CROSS JOIN conversation AS c ON c.key = r.conversation
 WHERE e.conversation = :conversation AND e.seq >= :seq AND +e.key <= :until
-    AND +e.type IN (SELECT value FROM json_each(:types))
+    AND +e.type IN (SELECT value FROM json_each(:types)) AND e.hidden IS NULL
 ORDER BY e.seq LIMIT 1
 
 -- name: behind
@@ -508,14 +696,14 @@ UPDATE handler SET position = :position WHERE key = :handler AND position < :pos
 -- ---------------------------------------------------------------- rows of runs
 
 -- name: messages_of_runs
-SELECT m.run, r.id, m.turn, m.id, m.text, m.status, m.files, m.created_at
+SELECT m.run, r.id, m.turn, m.id, m.text, m.status, m.files, m.created_at, m.kept
 FROM json_each(:rows) AS j
 CROSS JOIN message AS m ON m.run = j.value
 CROSS JOIN run AS r ON r.key = m.run
 ORDER BY m.run, m.turn
 
 -- name: messages_of_turns
-SELECT m.run, r.id, m.turn, m.id, m.text, m.status, m.files, m.created_at
+SELECT m.run, r.id, m.turn, m.id, m.text, m.status, m.files, m.created_at, m.kept
 FROM json_each(:rows) AS j
 CROSS JOIN message AS m ON m.run = j.value ->> 0 AND m.turn = j.value ->> 1
 CROSS JOIN run AS r ON r.key = m.run
@@ -523,11 +711,13 @@ ORDER BY m.run, m.turn
 
 -- name: calls_of_turns
 SELECT t.run, r.id, t.turn, t.n, t.tool, t.arguments, t.effect, t.status, t.tries, t.failures, t.result,
-    a.approver, a.created_at, a.expires_at, a.decision, a.decided_by, a.reason, a.arguments
+    a.approver, a.created_at, a.expires_at, a.decision, a.decided_by, a.reason, a.arguments,
+    w.k, w.kind, w.name, w.schema, w.created_at, w.until, w.value, w.given_by
 FROM json_each(:rows) AS j
 CROSS JOIN tool_call AS t ON t.run = j.value ->> 0 AND t.turn = j.value ->> 1
 CROSS JOIN run AS r ON r.key = t.run
 LEFT JOIN approval AS a ON a.run = t.run AND a.turn = t.turn AND a.n = t.n
+LEFT JOIN wait AS w ON w.run = t.run AND w.turn = t.turn AND w.n = t.n AND w.k = t.waits
 ORDER BY t.run, t.turn, t.n
 
 -- name: calls_of_events
@@ -541,6 +731,18 @@ CROSS JOIN run AS r ON r.key = t.run
 LEFT JOIN approval AS a ON a.run = t.run AND a.turn = t.turn AND a.n = t.n
 ORDER BY t.run, t.turn, t.n
 
+-- name: waits_of_runs
+SELECT w.run, w.turn, w.n, w.k, w.kind, w.name, w.schema, w.created_at, w.until, w.value, w.given_by
+FROM json_each(:rows) AS j
+CROSS JOIN wait AS w ON w.run = j.value
+ORDER BY w.run, w.turn, w.n, w.k
+
+-- name: waits_at
+SELECT w.run, w.turn, w.n, w.k, w.kind, w.name, w.schema, w.created_at, w.until, w.value, w.given_by
+FROM json_each(:rows) AS j
+CROSS JOIN wait AS w
+    ON w.run = j.value ->> 0 AND w.turn = j.value ->> 1 AND w.n = j.value ->> 2 AND w.k = j.value ->> 3
+
 -- name: steps_of_runs
 SELECT s.run, s.turn, s.n, s.name, s.value, s.failed
 FROM json_each(:rows) AS j
@@ -553,35 +755,73 @@ FROM json_each(:rows) AS j
 CROSS JOIN event AS e INDEXED BY event_delta ON e.run = j.value AND e.type = 4
 ORDER BY e.seq
 
--- name: earlier_runs
-SELECT key FROM run WHERE conversation = :conversation AND key < :run ORDER BY key
+-- name: newest_summary
+SELECT s.run, r.id, s.turn, s.text
+FROM run AS mine
+CROSS JOIN summary AS s ON s.conversation = mine.conversation
+    AND s.thread = CASE WHEN mine.root IS NULL THEN 0 ELSE mine.key END
+CROSS JOIN run AS r ON r.key = s.run
+WHERE mine.key = :run
+ORDER BY s.key DESC LIMIT 1
+
+-- name: earlier_messages
+-- Of the runs before one, after a turn of one of them; a child run is the first of its thread.
+SELECT m.run, r.id, m.turn, m.id, m.text, m.status, m.files, m.created_at, m.kept
+FROM run AS r CROSS JOIN message AS m ON m.run = r.key
+WHERE r.conversation = :conversation AND r.key >= :after_run AND r.key < :run
+    AND (r.key > :after_run OR m.turn > :after_turn)
+    AND r.root IS NULL AND (SELECT root FROM run WHERE key = :run) IS NULL
+ORDER BY m.run, m.turn
 
 -- ---------------------------------------------------------------- reads for the outside
 
 -- name: find_run
 SELECT r.key FROM run AS r JOIN conversation AS c ON c.key = r.conversation
-WHERE r.id = :id AND r.principal = :principal AND (:agent IS NULL OR c.agent = :agent)
+WHERE r.id = :id AND r.principal = :principal AND (:agent IS NULL OR coalesce(r.agent, c.agent) = :agent)
 
 -- name: run_view
-SELECT r.key, r.id, c.agent, c.id, r.principal, r.facts, r.status, r.ended_seq, r.waits, r.attempt, r.requests,
-    r.input_tokens, r.output_tokens, r.error, r.result, r.created_at, r.updated_at,
-    CASE WHEN r.status = 'completed' THEN
-        (SELECT m.text FROM message AS m WHERE m.run = r.key ORDER BY m.turn DESC LIMIT 1)
-    END
+SELECT r.key, r.id, coalesce(r.agent, c.agent), c.id, r.principal, r.facts, r.status, r.ended_seq, r.waits, r.attempt, r.requests,
+    r.input_tokens, r.output_tokens, r.cached_tokens, r.written_tokens, r.cost, r.error, r.result,
+    r.created_at, r.updated_at, r.status_at,
+    CASE WHEN r.status <> 'completed' THEN NULL
+        WHEN c.agent LIKE 'tool:%' THEN
+            (SELECT t.result FROM tool_call AS t WHERE t.run = r.key AND t.turn = 1 AND t.n = 0)
+        ELSE (SELECT m.text FROM message AS m WHERE m.run = r.key ORDER BY m.turn DESC LIMIT 1)
+    END,
+    coalesce(r.root, (SELECT r.key FROM run AS child WHERE child.root = r.key LIMIT 1))
 FROM run AS r JOIN conversation AS c ON c.key = r.conversation
-WHERE r.id = :id AND (:agent IS NULL OR c.agent = :agent) AND
+WHERE r.id = :id AND (:agent IS NULL OR coalesce(r.agent, c.agent) = :agent) AND
     (r.principal = :principal OR (c.agent IN (SELECT value FROM json_each(:readable))
         AND substr(r.principal, instr(r.principal || char(31), char(31))) = :tenant))
 
 -- name: run_views
-SELECT r.key, r.id, c.agent, c.id, r.principal, r.facts, r.status, r.ended_seq, r.waits, r.attempt, r.requests,
-    r.input_tokens, r.output_tokens, r.error, r.result, r.created_at, r.updated_at,
-    CASE WHEN r.status = 'completed' THEN
-        (SELECT m.text FROM message AS m WHERE m.run = r.key ORDER BY m.turn DESC LIMIT 1)
-    END
+SELECT r.key, r.id, coalesce(r.agent, c.agent), c.id, r.principal, r.facts, r.status, r.ended_seq, r.waits, r.attempt, r.requests,
+    r.input_tokens, r.output_tokens, r.cached_tokens, r.written_tokens, r.cost, r.error, r.result,
+    r.created_at, r.updated_at, r.status_at,
+    CASE WHEN r.status <> 'completed' THEN NULL
+        WHEN c.agent LIKE 'tool:%' THEN
+            (SELECT t.result FROM tool_call AS t WHERE t.run = r.key AND t.turn = 1 AND t.n = 0)
+        ELSE (SELECT m.text FROM message AS m WHERE m.run = r.key ORDER BY m.turn DESC LIMIT 1)
+    END,
+    coalesce(r.root, (SELECT r.key FROM run AS child WHERE child.root = r.key LIMIT 1))
 FROM json_each(:rows) AS j
 CROSS JOIN run AS r ON r.key = j.value
 CROSS JOIN conversation AS c ON c.key = r.conversation
+
+-- name: runs_of_trees
+-- Whole trees by the keys of their roots.
+SELECT r.key, r.parent, r.id, r.agent, r.status IN ('queued', 'running', 'waiting'),
+    r.requests, r.input_tokens, r.output_tokens, r.cached_tokens, r.written_tokens, r.cost
+FROM (
+    SELECT j.value AS key FROM json_each(:rows) AS j
+    UNION ALL
+    SELECT child.key FROM json_each(:rows) AS j CROSS JOIN run AS child INDEXED BY run_child ON child.root = j.value
+) AS j
+CROSS JOIN run AS r ON r.key = j.key
+ORDER BY r.key
+
+-- name: root_of_run
+SELECT coalesce(root, key) FROM run WHERE key = :run
 
 -- name: open_approvals_of_runs
 SELECT a.run, a.turn, a.n, t.tool, t.arguments, a.expires_at
@@ -590,17 +830,77 @@ CROSS JOIN approval AS a ON a.run = j.value AND a.decision IS NULL
 CROSS JOIN tool_call AS t ON t.run = a.run AND t.turn = a.turn AND t.n = a.n AND t.status = 'open'
 ORDER BY a.run, a.turn, a.n
 
+-- name: open_waits_of_runs
+SELECT t.run, t.turn, t.n, t.tool, t.arguments,
+    w.k, w.kind, w.name, w.schema, w.created_at, w.until, w.value, w.given_by
+FROM json_each(:rows) AS j
+CROSS JOIN tool_call AS t INDEXED BY tool_call_waits ON t.run = j.value AND t.waits IS NOT NULL AND t.status = 'started'
+CROSS JOIN wait AS w ON w.run = t.run AND w.turn = t.turn AND w.n = t.n AND w.k = t.waits AND w.value IS NULL
+ORDER BY t.run, t.turn, t.n
+
 -- name: list_runs
 SELECT r.key FROM run AS r CROSS JOIN conversation AS c ON c.key = r.conversation
-WHERE r.principal = :principal AND r.key < :before AND (:agent IS NULL OR c.agent = :agent)
+WHERE r.principal = :principal AND r.key < :before AND r.root IS NULL AND (:agent IS NULL OR c.agent = :agent)
 ORDER BY r.key DESC LIMIT :limit
 
+-- name: list_tasks
+SELECT r.key, r.status_at FROM run AS r INDEXED BY run_task
+WHERE r.principal = :principal AND r.status_at >= :since AND (r.status_at, r.key) < (:status_at, :before)
+    AND (:statuses = '[]' OR r.status IN (SELECT value FROM json_each(:statuses)))
+    AND (:asking IS NULL OR r.status <> 'waiting' OR (r.key IN (SELECT value FROM json_each(:asking_ones))) = :asking)
+    AND (:begun IS NULL OR r.status <> 'queued' OR (r.attempt > 0) = :begun)
+ORDER BY r.status_at DESC, r.key DESC LIMIT :limit
+
+-- name: count_tasks
+SELECT count(*) FROM run AS r INDEXED BY run_task
+WHERE r.principal = :principal AND r.status_at >= :since
+    AND (:statuses = '[]' OR r.status IN (SELECT value FROM json_each(:statuses)))
+    AND (:asking IS NULL OR r.status <> 'waiting' OR (r.key IN (SELECT value FROM json_each(:asking_ones))) = :asking)
+    AND (:begun IS NULL OR r.status <> 'queued' OR (r.attempt > 0) = :begun)
+
+-- name: tasks_of_conversation
+SELECT r.key, r.status_at
+FROM conversation AS c CROSS JOIN run AS r INDEXED BY run_conversation ON r.conversation = c.key
+WHERE c.id = :conversation AND r.principal = :principal AND r.status_at >= :since
+    AND (:statuses = '[]' OR r.status IN (SELECT value FROM json_each(:statuses)))
+    AND (:asking IS NULL OR r.status <> 'waiting' OR (r.key IN (SELECT value FROM json_each(:asking_ones))) = :asking)
+    AND (:begun IS NULL OR r.status <> 'queued' OR (r.attempt > 0) = :begun)
+ORDER BY r.status_at DESC, r.key DESC
+
+-- name: waiting_before
+-- Of a run's conversation, what waits before it.
+SELECT r.key FROM run AS mine CROSS JOIN run AS r INDEXED BY run_open ON r.conversation = mine.conversation
+WHERE mine.key = :run AND r.key < mine.key AND r.root IS NULL
+    AND r.status IN ('queued', 'running', 'waiting') AND r.status = 'waiting'
+ORDER BY r.key
+
+-- name: tasks_that_ask
+-- Of the tasks that wait, those of which a call waits for a decision or an answer, or one of a run below them does.
+SELECT r.key FROM run AS r INDEXED BY run_task
+WHERE r.principal = :principal AND r.status_at >= :since AND r.status = 'waiting' AND EXISTS (
+    SELECT 1 FROM (
+        SELECT r.key AS key
+        UNION ALL
+        SELECT child.key FROM run AS child INDEXED BY run_child
+        WHERE child.root = r.key AND child.status IN ('queued', 'running', 'waiting')
+    ) AS w
+    WHERE EXISTS (
+        SELECT 1 FROM approval AS a CROSS JOIN tool_call AS t ON t.run = a.run AND t.turn = a.turn AND t.n = a.n
+        WHERE a.run = w.key AND a.decision IS NULL AND t.status = 'open'
+    ) OR EXISTS (
+        SELECT 1 FROM tool_call AS t INDEXED BY tool_call_waits
+        CROSS JOIN wait AS o ON o.run = t.run AND o.turn = t.turn AND o.n = t.n AND o.k = t.waits
+        WHERE t.run = w.key AND t.waits IS NOT NULL AND t.status = 'started' AND o.kind = 'question' AND o.value IS NULL
+    )
+)
+
 -- name: list_approvals
-SELECT a.run, a.turn, a.n, r.id, c.agent, c.id, r.principal, r.facts
+SELECT a.run, a.turn, a.n, coalesce(root.id, r.id), c.agent, c.id, r.principal, r.facts
 FROM approval AS a INDEXED BY approval_open
 CROSS JOIN tool_call AS t ON t.run = a.run AND t.turn = a.turn AND t.n = a.n AND t.status = 'open'
 CROSS JOIN run AS r ON r.key = a.run
 CROSS JOIN conversation AS c ON c.key = r.conversation
+LEFT JOIN run AS root ON root.key = r.root
 WHERE a.approver = :approver AND a.whose = :whose AND (a.run, a.turn, a.n) > (:run, :turn, :n)
     AND (a.expires_at IS NULL OR a.expires_at > :now)
 ORDER BY a.run, a.turn, a.n LIMIT :limit
@@ -618,46 +918,48 @@ WHERE id = :id AND (:agent IS NULL OR agent = :agent) AND
 
 -- name: first_delta
 SELECT min(e.seq) FROM run AS r CROSS JOIN event AS e INDEXED BY event_delta ON e.run = r.key AND e.type = 4
-WHERE r.conversation = :conversation AND r.status IN ('queued', 'running', 'waiting')
+WHERE r.conversation = :conversation AND r.status IN ('queued', 'running', 'waiting') AND r.root IS NULL
 
 -- name: messages_told_later
-SELECT run, turn FROM event WHERE conversation = :conversation AND seq > :seq AND type = 5
+SELECT run, turn FROM event WHERE conversation = :conversation AND seq > :seq AND type = 5 AND hidden IS NULL
 
 -- name: newest_messages
 SELECT m.run, m.turn FROM run AS r CROSS JOIN message AS m ON m.run = r.key
-WHERE r.conversation = :conversation AND r.key <= :run AND (r.key < :run OR m.turn < :turn)
+WHERE r.conversation = :conversation AND r.key <= :run AND r.root IS NULL AND (r.key < :run OR m.turn < :turn)
 ORDER BY r.key DESC, m.turn DESC LIMIT :limit
 
 -- name: log_of_run
 SELECT r.key, r.conversation, r.first_seq, c.last_seq, r.ended_seq, c.id
 FROM run AS r JOIN conversation AS c ON c.key = r.conversation
-WHERE r.id = :id AND (:agent IS NULL OR c.agent = :agent) AND
+WHERE r.id = :id AND (:agent IS NULL OR coalesce(r.agent, c.agent) = :agent) AND
     (r.principal = :principal OR (c.agent IN (SELECT value FROM json_each(:readable))
         AND substr(r.principal, instr(r.principal || char(31), char(31))) = :tenant))
 
 -- name: log_of_conversation
 SELECT c.key, c.last_seq,
-    (SELECT r.first_seq FROM run AS r WHERE r.conversation = c.key ORDER BY r.key DESC LIMIT 1)
+    (SELECT r.first_seq FROM run AS r WHERE r.conversation = c.key AND r.root IS NULL ORDER BY r.key DESC LIMIT 1)
 FROM conversation AS c
 WHERE c.id = :id AND (:agent IS NULL OR c.agent = :agent) AND
     (c.principal = :principal OR (c.agent IN (SELECT value FROM json_each(:readable))
         AND substr(c.principal, instr(c.principal || char(31), char(31))) = :tenant))
 
 -- name: log_after
-SELECT e.key, e.conversation, e.seq, e.run, r.id, e.type, e.turn, e.n, e.data, c.agent, c.id
+SELECT e.key, e.conversation, e.seq, e.run, r.id, e.type, e.turn, e.n, e.data, c.agent, c.id, e.hidden, e.source
 FROM event AS e JOIN run AS r ON r.key = e.run JOIN conversation AS c ON c.key = e.conversation
-WHERE e.conversation = :conversation AND e.seq > :after
+WHERE e.conversation = :conversation AND e.seq > :after AND e.hidden IS NULL
 ORDER BY e.seq LIMIT :limit
 
 -- name: log_of_run_after
-SELECT e.key, e.conversation, e.seq, e.run, r.id, e.type, e.turn, e.n, e.data, c.agent, c.id
+SELECT e.key, e.conversation, e.seq, e.run, r.id, e.type, e.turn, e.n, e.data, coalesce(r.agent, c.agent), c.id,
+    e.hidden, e.source
 FROM event AS e JOIN run AS r ON r.key = e.run JOIN conversation AS c ON c.key = e.conversation
 WHERE e.conversation = :conversation AND e.seq > :after AND e.seq >= r.first_seq
     AND e.seq <= coalesce(r.ended_seq, e.seq) AND e.run = :run
 ORDER BY e.seq LIMIT :limit
 
 -- name: events_since
-SELECT e.key, e.conversation, e.seq, e.run, coalesce(r.id, x.id), e.type, e.turn, e.n, e.data, c.agent, c.id
+SELECT e.key, e.conversation, e.seq, e.run, coalesce(r.id, x.id), e.type, e.turn, e.n, e.data,
+    coalesce(r.agent, c.agent), c.id, e.hidden, e.source
 FROM event AS e
 LEFT JOIN run AS r ON r.key = e.run
 LEFT JOIN conversation AS c ON c.key = e.conversation
@@ -676,7 +978,7 @@ SELECT principal, facts FROM run WHERE id = :id
 -- name: find_runs
 -- Of so many runs before a place, those that fit; the last row says where the next ones begin, and how many there were.
 WITH w AS MATERIALIZED (
-    SELECT key, conversation, status FROM run WHERE key < :before ORDER BY key DESC LIMIT :looked_at
+    SELECT key, conversation, status FROM run WHERE key < :before AND root IS NULL ORDER BY key DESC LIMIT :looked_at
 )
 SELECT * FROM (
     SELECT w.key, 0 FROM w CROSS JOIN conversation AS c ON c.key = w.conversation
@@ -689,7 +991,7 @@ UNION ALL SELECT min(key), count(*) FROM w
 -- The keys of an id in whatever tenant lie between it and it with a space; `until` may also end behind one key.
 WITH w AS MATERIALIZED (
     SELECT key, conversation, status FROM run WHERE principal >= :principal AND principal < :until
-        AND key < :before
+        AND key < :before AND root IS NULL
     ORDER BY key DESC LIMIT :looked_at
 )
 SELECT * FROM (
@@ -702,7 +1004,7 @@ UNION ALL SELECT min(key), count(*) FROM w
 -- name: find_runs_that_ended_badly
 WITH w AS MATERIALIZED (
     SELECT key, conversation FROM run INDEXED BY run_ended_badly
-    WHERE status IN ('failed', 'cancelled') AND status = :status AND key < :before
+    WHERE status IN ('failed', 'cancelled') AND status = :status AND key < :before AND root IS NULL
     ORDER BY key DESC LIMIT :looked_at
 )
 SELECT * FROM (
@@ -715,7 +1017,7 @@ UNION ALL SELECT min(key), count(*) FROM w
 -- name: find_open_runs
 WITH w AS MATERIALIZED (
     SELECT key, conversation FROM run INDEXED BY run_open
-    WHERE status IN ('queued', 'running', 'waiting') AND status = :status AND key < :before
+    WHERE status IN ('queued', 'running', 'waiting') AND status = :status AND key < :before AND root IS NULL
     ORDER BY key DESC LIMIT :looked_at
 )
 SELECT * FROM (
@@ -726,12 +1028,13 @@ SELECT * FROM (
 UNION ALL SELECT min(key), count(*) FROM w
 
 -- name: open_approvals
-SELECT t.run, t.turn, t.n, r.id, c.agent, c.id, r.principal, r.facts
+SELECT t.run, t.turn, t.n, coalesce(root.id, r.id), c.agent, c.id, r.principal, r.facts
 FROM tool_call AS t INDEXED BY tool_call_open
 CROSS JOIN approval AS a ON a.run = t.run AND a.turn = t.turn AND a.n = t.n
     AND a.decision IS NULL AND (a.expires_at IS NULL OR a.expires_at > :now)
 CROSS JOIN run AS r ON r.key = t.run
 CROSS JOIN conversation AS c ON c.key = r.conversation
+LEFT JOIN run AS root ON root.key = r.root
 WHERE t.status = 'open' AND (t.run, t.turn, t.n) > (:run, :turn, :n)
 ORDER BY t.run, t.turn, t.n LIMIT :limit
 
@@ -742,4 +1045,124 @@ INSERT INTO secret (name, value) VALUES (:name, :value) ON CONFLICT (name) DO NO
 SELECT value FROM secret WHERE name = :name
 
 -- name: count_open_runs
-SELECT count(*) FROM run INDEXED BY run_open WHERE status IN ('queued', 'running', 'waiting')
+-- Without those that other runs asked for.
+SELECT (SELECT count(*) FROM run INDEXED BY run_open WHERE status IN ('queued', 'running', 'waiting'))
+    - (SELECT count(*) FROM run INDEXED BY run_open_child
+        WHERE status IN ('queued', 'running', 'waiting') AND root IS NOT NULL)
+
+-- ---------------------------------------------------------------- records
+
+-- name: keep_record
+INSERT INTO record (kind, key, family, content, expires_at) VALUES (:kind, :key, :family, :content, :expires_at)
+ON CONFLICT (kind, key) DO UPDATE
+SET family = excluded.family, content = excluded.content, expires_at = excluded.expires_at, taken_by = NULL
+
+-- name: find_record
+SELECT kind, key, family, content, expires_at FROM record
+WHERE kind = :kind AND key = :key AND taken_by IS NULL AND (expires_at IS NULL OR expires_at > :now)
+
+-- name: find_records
+SELECT kind, key, family, content, expires_at FROM record INDEXED BY record_family
+WHERE kind = :kind AND family = :family AND taken_by IS NULL AND (expires_at IS NULL OR expires_at > :now)
+ORDER BY key LIMIT :limit
+
+-- name: take_record
+UPDATE record SET taken_by = :taken_by, content = '', expires_at = min(coalesce(expires_at, :gone_at), :gone_at)
+WHERE kind = :kind AND key = :key AND taken_by IS NULL
+RETURNING 1
+
+-- name: taken_record
+SELECT 1 FROM record WHERE kind = :kind AND key = :key AND taken_by = :taken_by
+
+-- name: forget_records
+DELETE FROM record WHERE kind = :kind AND family = :family RETURNING expires_at, taken_by
+
+-- name: expired_records
+SELECT 1 FROM record INDEXED BY record_expiry WHERE expires_at <= :now LIMIT 1
+
+-- name: sweep_records
+DELETE FROM record WHERE place IN (
+    SELECT place FROM record INDEXED BY record_expiry WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit
+)
+RETURNING 1
+
+-- ---------------------------------------------------------------- webhooks
+
+-- name: ids_of_webhooks
+SELECT id FROM webhook WHERE run = :run
+
+-- name: keep_webhook
+INSERT INTO webhook (run, id, content, due_at, created_at) VALUES (:run, :id, :content, :now, :now)
+ON CONFLICT (run, id) DO UPDATE
+SET content = excluded.content, due_at = excluded.due_at, created_at = excluded.created_at,
+    delivered = 0, failures = 0, fence = webhook.fence + 1, over_at = NULL, holder = NULL
+
+-- name: find_webhook
+SELECT key, id, content, delivered, failures, over_at IS NOT NULL, created_at FROM webhook
+WHERE run = :run AND id = :id
+
+-- name: list_webhooks
+SELECT key, id, content, delivered, failures, over_at IS NOT NULL, created_at FROM webhook
+WHERE run = :run AND key > :after
+ORDER BY key LIMIT :limit
+
+-- name: drop_webhook
+DELETE FROM webhook WHERE run = :run AND id = :id
+
+-- name: drop_webhooks
+DELETE FROM webhook WHERE key IN (SELECT value FROM json_each(:rows))
+
+-- name: due_webhooks
+-- The second part is due because the calendar was set back: nothing is held, or put off, for so long.
+SELECT key, due_at FROM webhook INDEXED BY webhook_due WHERE due_at <= :now
+UNION ALL
+SELECT key, due_at FROM webhook INDEXED BY webhook_due WHERE due_at > :latest
+ORDER BY 2, 1 LIMIT :limit
+
+-- name: claim_webhooks
+UPDATE webhook SET holder = :holder, due_at = :until, fence = fence + 1
+WHERE key IN (SELECT value FROM json_each(:rows)) AND (due_at <= :now OR due_at > :latest)
+RETURNING key
+
+-- name: webhooks_held
+SELECT h.key, h.id, h.content, h.delivered, h.failures, h.over_at IS NOT NULL, h.created_at,
+    h.fence, r.id, r.principal, r.facts
+FROM json_each(:rows) AS j
+CROSS JOIN webhook AS h ON h.key = j.value AND h.holder = :holder
+CROSS JOIN run AS r ON r.key = h.run
+
+-- name: renew_webhooks
+UPDATE webhook SET due_at = :until
+WHERE holder = :holder AND (:some IS NULL OR key IN (SELECT value FROM json_each(:some)))
+RETURNING key
+
+-- name: note_delivery
+UPDATE webhook
+SET delivered = max(delivered, :cursor), failures = 0,
+    over_at = CASE WHEN :over THEN coalesce(over_at, :now) END,
+    due_at = CASE WHEN :over THEN NULL ELSE due_at END,
+    holder = CASE WHEN :over THEN NULL ELSE holder END
+WHERE key = :key AND fence = :fence AND (holder IS NOT NULL OR (:over AND over_at IS NOT NULL))
+RETURNING key
+
+-- name: put_off_webhook
+UPDATE webhook
+SET failures = failures + (holder IS NOT NULL),
+    over_at = CASE WHEN :over THEN coalesce(over_at, :now) END,
+    due_at = CASE WHEN :over THEN NULL ELSE :due_at END,
+    holder = NULL
+WHERE key = :key AND fence = :fence
+    AND (holder IS NOT NULL OR (:over AND over_at IS NOT NULL) OR (NOT :over AND due_at = :due_at))
+RETURNING key
+
+-- name: release_webhooks
+UPDATE webhook SET holder = NULL, due_at = :now, fence = fence + 1 WHERE holder = :holder
+
+-- name: webhooks_to_sweep
+SELECT 1 FROM webhook INDEXED BY webhook_over WHERE over_at <= :before LIMIT 1
+
+-- name: sweep_webhooks
+DELETE FROM webhook WHERE key IN (
+    SELECT key FROM webhook INDEXED BY webhook_over WHERE over_at <= :before ORDER BY over_at LIMIT :limit
+)
+RETURNING 1

@@ -44,7 +44,8 @@ _SYSTEM_CLOCK = SystemClock()
 class SqliteStore(SqlStore):
     """The store in `path`, a folder that is made when it is missing; the database in it is `amoxi.db`.
 
-    Files that nobody needs are removed in the background from the first worker on, and then every `sweep_every_s`.
+    Files and records that nobody needs are removed in the background from the first worker on, and then every
+    `sweep_every_s`.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class SqliteStore(SqlStore):
         self._locks = WorkerLocks(path / "workers")
         self._files = FileFolder(path / "files", path / LOCK)
         self._file_work = FileWork(self._files, self._file)
-        self._sweep = Sweep(self._sweep_files, sweep_every_s)
+        self._sweep = Sweep(self._sweep_unused, sweep_every_s)
 
     @property
     def commits(self) -> int:
@@ -179,9 +180,10 @@ class SqliteStore(SqlStore):
     async def _remove_blobs(self, blobs: set[str]) -> None:
         await self._file_work.remove(blobs)
 
-    async def _sweep_files(self) -> None:
+    async def _sweep_unused(self) -> None:
         await self._file_work.sweep()
         await self._delete_abandoned()
+        await self._delete_expired()
 
     async def claim_handlers(self, names: Sequence[str], worker: WorkerKey | None) -> tuple[HandlerLease, ...]:
         def claim_here(batch: Batch) -> tuple[HandlerLease, ...]:

@@ -56,21 +56,35 @@ class ErrorJson(TypedDict):
 
 
 class WaitingJson(TypedDict):
-    """One thing that a run waits for."""
+    """One thing that a run waits for.
+
+    A question has its text, its number `k` in the call and, unless a text answers it, the JSON Schema of its answer; a
+    signal has its name; a child run the agent that was asked.
+    """
 
     kind: Literal["approval", "question", "sleep", "signal", "child", "model"]
     call_id: str | None
     tool: str | None
     arguments: dict[str, Any] | None
     expires_at: str | None
+    question: NotRequired[str | None]
+    k: NotRequired[int | None]
+    schema: NotRequired[dict[str, Any] | None]
+    name: NotRequired[str | None]
+    agent: NotRequired[str | None]
 
 
 class UsageJson(TypedDict):
-    """What a run has used of its models."""
+    """What a run, and all below it, has used of its models; `cached_tokens` are among the tokens in.
+
+    The cost is in US dollars, and 0 where no price is known.
+    """
 
     requests: int
     input_tokens: int
     output_tokens: int
+    cached_tokens: int
+    cost_usd: float
 
 
 class RunJson(TypedDict):
@@ -127,6 +141,44 @@ class ApprovalsJson(TypedDict):
     next_cursor: str | None
 
 
+class QuestionJson(TypedDict):
+    """A question of a call, the `k`-th thing that it waited for; `by` is null while nobody has answered.
+
+    Without a `schema` the answer is a text.
+    """
+
+    call_id: str
+    run_id: str
+    agent: str
+    tool: str
+    k: int
+    question: str
+    schema: dict[str, Any] | None
+    created_at: str
+    expires_at: str | None
+    answer: Any
+    by: str | None
+
+
+class SignalJson(TypedDict):
+    """A signal that a run was sent."""
+
+    id: str
+    run_id: str
+    name: str
+
+
+class AskedJson(TypedDict):
+    """What a call asked last; `by` is null while nobody has answered."""
+
+    k: int
+    question: str
+    schema: dict[str, Any] | None
+    expires_at: str | None
+    answer: Any
+    by: str | None
+
+
 class DecisionJson(TypedDict):
     """What was decided about a call, by whom and why."""
 
@@ -136,7 +188,7 @@ class DecisionJson(TypedDict):
 
 
 class CallJson(TypedDict):
-    """A call of a tool in a message; `approval` when one was asked for and has been decided."""
+    """A call of a tool in a message; `approval` when one was asked for and decided, `question` when it asked one."""
 
     call_id: str
     tool: str
@@ -145,6 +197,7 @@ class CallJson(TypedDict):
     result: Any
     edited_arguments: NotRequired[dict[str, Any]]
     approval: NotRequired[DecisionJson]
+    question: NotRequired[AskedJson]
 
 
 class MessageJson(TypedDict):
@@ -249,6 +302,8 @@ def run_json(run: Run) -> RunJson:
             "requests": run.usage.requests,
             "input_tokens": run.usage.input_tokens,
             "output_tokens": run.usage.output_tokens,
+            "cached_tokens": run.usage.cached_tokens,
+            "cost_usd": run.usage.cost / 1_000_000_000,
         },
         "created_at": time_text(run.created_at),
         "updated_at": time_text(run.updated_at),
@@ -274,6 +329,25 @@ def approval_json(approval: Approval, view: CallView) -> ApprovalJson:
         "decision": approval.decision,
         "by": approval.by,
         "reason": approval.reason,
+    }
+
+
+def question_json(view: CallView) -> QuestionJson:
+    """Return the question of a call, with its answer."""
+    wait = view.call.wait
+    assert wait is not None, "the call has asked"
+    return {
+        "call_id": view.call.id,
+        "run_id": view.run_id,
+        "agent": view.agent,
+        "tool": view.call.tool,
+        "k": wait.k,
+        "question": wait.name,
+        "schema": _value(wait.schema),
+        "created_at": time_text(wait.created_at),
+        "expires_at": _time(wait.until),
+        "answer": _value(wait.value),
+        "by": wait.by,
     }
 
 
@@ -311,24 +385,37 @@ def conversations_json(page: Page[Conversation]) -> ConversationsJson:
     return {"items": [conversation_json(each) for each in page.items], "next_cursor": page.next_cursor}
 
 
-def conversation_page_json(page: ConversationPage) -> ConversationPageJson:
-    """Return a conversation with a page of its messages."""
+def conversation_page_json(page: ConversationPage, now: float) -> ConversationPageJson:
+    """Return a conversation with a page of its messages as they are at a time of the store's clock."""
     return {
         **conversation_json(page.conversation),
-        "items": [cast("MessageJson", message_json(message)) for message in page.messages.items],
+        "items": [cast("MessageJson", message_json(message, now=now)) for message in page.messages.items],
         "next_cursor": page.messages.next_cursor,
         "last_event_id": page.last_event_id,
     }
 
 
 def _waiting_json(waiting: Waiting) -> WaitingJson:
-    return {
+    told: WaitingJson = {
         "kind": waiting.kind,
         "call_id": waiting.call_id,
         "tool": waiting.tool,
         "arguments": None if waiting.arguments is None else decode_json(waiting.arguments),
         "expires_at": _time(waiting.expires_at),
     }
+    if waiting.kind == "question":
+        told["question"] = waiting.name
+        told["k"] = waiting.k
+        told["schema"] = _value(waiting.schema)
+    elif waiting.kind == "signal":
+        told["name"] = waiting.name
+    elif waiting.kind == "child":
+        told["agent"] = waiting.name
+    return told
+
+
+def _value(text: str | None) -> Any:
+    return None if text is None else decode_json(text)
 
 
 def _time(seconds: float | None) -> str | None:

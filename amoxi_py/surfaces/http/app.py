@@ -23,11 +23,21 @@ from amoxi_py.surfaces.http.files import FileRoutes
 from amoxi_py.surfaces.http.health import HealthRoutes
 from amoxi_py.surfaces.http.host_check import HostCheck
 from amoxi_py.surfaces.http.problems import STATUSES, problem_of
+from amoxi_py.surfaces.http.questions import QuestionRoutes
 from amoxi_py.surfaces.http.runs import RunRoutes
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
-_ROUTES = (AgentRoutes, RunRoutes, ApprovalRoutes, ConversationRoutes, FileRoutes, ChatRoutes, HealthRoutes)
+_ROUTES = (
+    AgentRoutes,
+    RunRoutes,
+    ApprovalRoutes,
+    QuestionRoutes,
+    ConversationRoutes,
+    FileRoutes,
+    ChatRoutes,
+    HealthRoutes,
+)
 
 
 def build_http(door: Door, *, title: str = "amoxi_py", version: str = "0", lifespan: Lifespan | None = None) -> FastAPI:
@@ -57,7 +67,7 @@ def build_http(door: Door, *, title: str = "amoxi_py", version: str = "0", lifes
             allow_credentials=True,
             allow_methods=["GET", "HEAD", "POST", "DELETE"],
             allow_headers=["*"],  # of named origins; the app's own sign-in may read a header that nobody knows here
-            expose_headers=["Location", "Retry-After"],
+            expose_headers=["Location", "Retry-After", "Mcp-Session-Id", "WWW-Authenticate"],
         )
     app.add_middleware(HostCheck, settings=door.settings)
     return app

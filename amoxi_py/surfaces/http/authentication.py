@@ -11,9 +11,7 @@ import logging
 import os
 import re
 import traceback
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -21,12 +19,14 @@ from starlette.responses import Response
 
 from amoxi_py.domain.principal import Principal
 from amoxi_py.errors import Forbidden, NotAuthenticated
+from amoxi_py.surfaces.cookies import cookie_values, is_secure
 from amoxi_py.surfaces.http.settings import Authenticate, HttpSettings
+from amoxi_py.surfaces.origins import is_foreign
+from amoxi_py.surfaces.tokens import authorizations, bearer_token, caller_of_token, is_bearer
 
 log = logging.getLogger("amoxi_py.http")
 
 COOKIE = "amoxi_visitor"
-_LONGEST_TOKEN = 4096
 _COOKIE_AGE_S = 400 * 24 * 3600  # the longest that browsers keep one
 _VISITOR = re.compile(r"([0-9a-f]{32})\.([0-9a-f]{64})")
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -35,7 +35,6 @@ _TOLD = frozenset(
     | {"last-event-id", "user-agent"}
 )
 _SHORTEST_SECRET = 8
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class SignInFailed(Exception):
@@ -65,14 +64,15 @@ class Authentication:
             SignInFailed: the app's own sign-in failed.
             Forbidden: a foreign page tries to change something in the name of a visitor.
         """
-        headers = [value for name, value in request.scope["headers"] if name == b"authorization"]
-        name = self._caller_of(headers[0]) if len(headers) == 1 else None
+        headers = authorizations(request.scope)
+        token = bearer_token(headers)
+        name = None if token is None else caller_of_token(token, self._settings.callers)
         if name is not None:
             return Caller(principal=Principal(id=f"api:{name}", name=name, channel="api"))
-        if not headers or not all(_is_bearer(value) for value in headers):  # browsers add other schemes by themselves
+        if not headers or not all(is_bearer(value) for value in headers):  # browsers add other schemes by themselves
             self._refuse_foreign_page(request)
         if self._settings.authenticate is not None:
-            signed_in = await _ask(self._settings.authenticate, request)
+            signed_in = await ask(self._settings.authenticate, request)
             if signed_in is not None:
                 return Caller(principal=replace(signed_in, id=f"user:{signed_in.id}", channel="web"))
         if headers:
@@ -88,27 +88,15 @@ class Authentication:
         """
         if caller.cookie is None:
             return
-        https = request.url.scheme == "https" or (self._settings.public_url or "").startswith("https://")
+        secure = is_secure(request, self._settings.public_url)
         prefix = self._settings.prefix
         path = f"{request.scope.get('root_path', '')}{prefix}" if prefix else "/"
         response.set_cookie(
-            COOKIE, caller.cookie, max_age=_COOKIE_AGE_S, path=path, secure=https, httponly=True, samesite="lax"
+            COOKIE, caller.cookie, max_age=_COOKIE_AGE_S, path=path, secure=secure, httponly=True, samesite="lax"
         )
 
-    def _caller_of(self, header: bytes) -> str | None:
-        token = header.partition(b" ")[2].strip()
-        if not _is_bearer(header) or not 0 < len(token) <= _LONGEST_TOKEN:
-            return None
-        digest = hashlib.sha256(token).digest()
-        found = None
-        for name, known in self._settings.callers.items():
-            for each in known:  # all of them, so that the time tells nothing
-                if hmac.compare_digest(each, digest):
-                    found = name
-        return found
-
     def _visitor(self, request: Request) -> Caller:
-        for value in _cookies(request):
+        for value in cookie_values(request, COOKIE):
             match = _VISITOR.fullmatch(value)
             if match is not None and hmac.compare_digest(match[2], self._signature(match[1])):
                 return Caller(principal=_visitor_principal(match[1]))
@@ -122,13 +110,11 @@ class Authentication:
         origin = request.headers.get("origin")
         if origin is None or request.method in _SAFE_METHODS:
             return
-        own = {_place(f"{request.url.scheme}://{host}", origin) for host in request.headers.getlist("host")}
-        own |= {_place(url, url) for url in (self._settings.public_url, *self._settings.cors_origins) if url}
-        if _place(origin, origin) not in own - {None}:
+        if is_foreign(request, origin, (self._settings.public_url, *self._settings.cors_origins)):
             raise Forbidden("a page of another origin may not do this in a visitor's name", code="foreign_origin")
 
 
-async def _ask(sign_in: Authenticate, request: Request) -> Principal | None:
+async def ask(sign_in: Authenticate, request: Request) -> Principal | None:
     """Return what the app's sign-in says; an error that is no answer of it is logged without what the request holds."""
     try:
         return await sign_in(request)
@@ -149,30 +135,5 @@ def _without_secrets(text: str, request: Request) -> str:
     return text
 
 
-def _is_bearer(header: bytes) -> bool:
-    return header.partition(b" ")[0].lower() == b"bearer"
-
-
 def _visitor_principal(visitor: str) -> Principal:
     return Principal(id=f"web:{visitor}", channel="web")
-
-
-def _cookies(request: Request) -> Iterator[str]:
-    for header in request.headers.getlist("cookie"):
-        for part in header.split(";"):
-            name, _, value = part.strip().partition("=")
-            if name == COOKIE:
-                yield value
-
-
-def _place(url: str, scheme_of: str) -> tuple[str, int | None] | None:
-    """Return host and port, or None when there are none.
-
-    The scheme of the page counts, not ours: a proxy that ends TLS leaves `http` here.
-    """
-    try:
-        parts = urlsplit(url)
-        port = parts.port or _DEFAULT_PORTS.get(urlsplit(scheme_of).scheme)
-    except ValueError:
-        return None
-    return (parts.hostname, port) if parts.hostname else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
 
 class Body(BaseModel):
@@ -27,3 +27,17 @@ class DecisionBody(Body):
     decision: Literal["approve", "decline"]
     reason: StrictStr | None = Field(default=None, max_length=2000)
     arguments: dict[StrictStr, Any] | None = None
+
+
+class AnswerBody(Body):
+    """A person's answer to a question of a call; `k` is its number, or `question` its text: a client may send twice."""
+
+    answer: Any
+    question: StrictStr | None = None
+    k: StrictInt | None = None
+
+
+class SignalBody(Body):
+    """What a run is told with a signal: any JSON value."""
+
+    payload: Any = None

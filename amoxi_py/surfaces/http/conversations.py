@@ -85,7 +85,7 @@ class ConversationRoutes:
         page = await self._door.engine.read_conversation(
             known_id("conversation", id), principal_of(request), agent, limit=limit, cursor=cursor
         )
-        return json_answer(conversation_page_json(page))
+        return json_answer(conversation_page_json(page, self._door.engine.now()))
 
     async def erase(self, request: Request, id: ConversationId) -> Response:
         """Cancel what runs in a conversation, and delete it with all that belongs to it."""

@@ -14,8 +14,8 @@ from amoxi_py.declare.definitions import AgentDefinition
 from amoxi_py.domain.principal import Principal
 from amoxi_py.engine.engine import Engine
 from amoxi_py.errors import NotFound, StoreUnavailable
+from amoxi_py.surfaces.closing import Closing
 from amoxi_py.surfaces.http.authentication import Authentication, Caller
-from amoxi_py.surfaces.http.closing import Closing
 from amoxi_py.surfaces.http.problems import problem_of
 from amoxi_py.surfaces.http.settings import HttpSettings
 
@@ -66,8 +66,11 @@ class Door:
     def add(self, router: APIRouter, path: str, endpoint: Endpoint, *, known: bool = True, **options: Any) -> None:
         """Add a route under the prefix; with `known` it finds out who asks before it looks at anything else.
 
-        `options` are those of FastAPI's `add_api_route`.
+        `options` are those of FastAPI's `add_api_route`. What they say of answers is for the documentation, and half
+        of the cost of making the app: where there is none, it is left out.
         """
+        if not self.settings.docs:
+            options |= {"responses": None, "response_model": None}
         router.add_api_route(
             self.settings.prefix + path,
             endpoint,

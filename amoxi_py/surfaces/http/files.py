@@ -6,36 +6,28 @@ everything else is a download, and nothing in it runs.
 
 from __future__ import annotations
 
-import logging
 from contextlib import aclosing
-from typing import Annotated
-from urllib.parse import quote
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
-from starlette.types import Send
+from starlette.responses import Response
 
 from amoxi_py.domain.file import File
-from amoxi_py.errors import AmoxiError
+from amoxi_py.surfaces.downloads import DOWNLOAD_HEADERS, Download, disposition
 from amoxi_py.surfaces.http.answers import FileJson, file_json, json_answer
 from amoxi_py.surfaces.http.door import Door, caller_of, principal_of
 from amoxi_py.surfaces.http.multipart import read_upload
-from amoxi_py.surfaces.http.problems import documented, problem
+from amoxi_py.surfaces.http.problems import documented
 from amoxi_py.surfaces.http.ranges import NoSuchPart, Part, is_known, wanted_part
 from amoxi_py.surfaces.http.requests import known_id
 from amoxi_py.surfaces.http.schema import FILE_BODY, FILE_BYTES
+from amoxi_py.surfaces.problem import problem
 
-log = logging.getLogger("amoxi_py.http")
 FileId = Annotated[str, Path(description="The file's id.")]
 
 _SHOWN = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp"})
-_HEADERS = {
-    "accept-ranges": "bytes",
-    "cache-control": "private, no-cache",  # kept by the reader's own browser, and asked for each time
-    "content-security-policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
-    "x-content-type-options": "nosniff",
-}
+_HEADERS = {"accept-ranges": "bytes", **DOWNLOAD_HEADERS}
 
 
 class FileRoutes:
@@ -106,7 +98,8 @@ class FileRoutes:
         except NoSuchPart:
             unmet = {"content-range": f"bytes */{size}"}
             return problem(416, "range_not_satisfiable", f"the file has {size} bytes", headers=unmet)
-        headers["content-disposition"] = _disposition(stored.file)
+        kind: Literal["inline", "attachment"] = "inline" if stored.file.media_type in _SHOWN else "attachment"
+        headers["content-disposition"] = disposition(stored.file, kind)
         headers["content-type"] = _content_type(stored.file)
         if part is not None:
             headers["content-range"] = f"bytes {part.start}-{part.end - 1}/{size}"
@@ -115,29 +108,12 @@ class FileRoutes:
         if request.method == "HEAD":
             return Response(headers=headers)
         body = files.read(stored, principal, whole.start, whole.end, readable=readable)
-        return _Download(body, status_code=200 if part is None else 206, headers=headers)
+        return Download(body, status_code=200 if part is None else 206, headers=headers)
 
     async def delete(self, request: Request, id: FileId) -> Response:
         """Delete a file, wherever it is used; messages that name it stay as they are."""
         await self._door.engine.files.delete(known_id("file", id), principal_of(request))
         return Response(status_code=204)
-
-
-class _Download(StreamingResponse):
-    """Bytes that may be deleted while they are sent: their reader then sees the connection break, and no end."""
-
-    async def stream_response(self, send: Send) -> None:
-        try:
-            await super().stream_response(send)
-        except AmoxiError as error:
-            log.warning("a download broke off: %s", error)
-
-
-def _disposition(file: File) -> str:
-    """Return how a browser takes the file (RFC 6266), with its name for every letter and for old clients."""
-    kind = "inline" if file.media_type in _SHOWN else "attachment"
-    plain = "".join(letter if letter.isascii() and letter not in '"\\%' else "_" for letter in file.name)
-    return f"{kind}; filename=\"{plain}\"; filename*=UTF-8''{quote(file.name, safe='')}"
 
 
 def _content_type(file: File) -> str:

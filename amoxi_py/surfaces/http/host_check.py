@@ -7,13 +7,14 @@ a loopback address (DNS rebinding), the site's scripts talk to a developer's ser
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from amoxi_py.surfaces.http.problems import problem
 from amoxi_py.surfaces.http.settings import HttpSettings
+from amoxi_py.surfaces.problem import problem
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s\[\]:/?#@]+)(?::[0-9]*)?", re.ASCII | re.IGNORECASE)
 _LONGEST_TOLD = 100
@@ -60,6 +61,7 @@ class HostCheck:
         )
 
 
+@lru_cache(maxsize=256)
 def is_loopback(host: str | None) -> bool:
     """Whether a name or an address, as text, is one of this machine's own."""
     if host is None:

@@ -1,11 +1,10 @@
-"""From errors to answers: one table of statuses, one form of body (RFC 9457, `application/problem+json`)."""
+"""From errors to answers: one table of statuses, one form of body."""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from http import HTTPStatus
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
@@ -14,7 +13,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from amoxi_py.domain.encoding import encode_json
 from amoxi_py.errors import (
     AmoxiError,
     ArgumentsInvalid,
@@ -28,10 +26,9 @@ from amoxi_py.errors import (
     TooMany,
 )
 from amoxi_py.surfaces.http.authentication import SignInFailed
+from amoxi_py.surfaces.problem import MEDIA_TYPE, RETRY_AFTER_OUTAGE_S, broken, problem, title_of
 
 log = logging.getLogger("amoxi_py.http")
-
-MEDIA_TYPE = "application/problem+json"
 
 STATUSES: Mapping[type[AmoxiError], int] = {
     InvalidRequest: 422,
@@ -60,33 +57,6 @@ _CODES = {
 _DETAILS = {404: "there is nothing at this address", 405: "this address does not take this method"}
 _MOST_ERRORS = 20
 _LONGEST_NAME = 100
-_RETRY_AFTER_OUTAGE = 5
-
-
-def problem(
-    status: int,
-    code: str,
-    detail: str,
-    *,
-    errors: Sequence[Mapping[str, Any]] = (),
-    headers: Mapping[str, str] | None = None,
-) -> Response:
-    """Return the answer that tells of one problem; `errors` names the fields at fault."""
-    body: dict[str, Any] = {
-        "type": "about:blank",
-        "title": _title(status),
-        "status": status,
-        "detail": detail,
-        "code": code,
-    }
-    if errors:
-        body["errors"] = [dict(error) for error in errors]
-    return Response(
-        encode_json(body).encode(),
-        status_code=status,
-        headers={"cache-control": "no-store", **(headers or {})},
-        media_type=MEDIA_TYPE,
-    )
 
 
 def problem_of(error: Exception, request: Request) -> Response:
@@ -98,7 +68,7 @@ def problem_of(error: Exception, request: Request) -> Response:
     if isinstance(error, HTTPException):
         code = _CODES.get(error.status_code, "error")
         detail = error.detail
-        if detail == _title(error.status_code):
+        if detail == title_of(error.status_code):
             detail = _DETAILS.get(error.status_code, detail)
         return problem(error.status_code, code, str(detail), headers=error.headers)
     if isinstance(error, ClientDisconnect):  # nobody reads this answer
@@ -106,7 +76,7 @@ def problem_of(error: Exception, request: Request) -> Response:
     if isinstance(error, SignInFailed):  # it was logged where it came up
         return problem(500, "sign_in_failed", "the app's sign-in failed; it has been logged")
     log.error("%s %s failed", request.method, request.scope.get("path"), exc_info=error)
-    return problem(500, "internal_error", "the server failed; it has been logged")
+    return broken()
 
 
 def invalid_body(error: ValidationError) -> InvalidRequest:
@@ -128,20 +98,13 @@ def _of_ours(error: AmoxiError, status: int) -> Response:
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after)))
     elif isinstance(error, StoreUnavailable):
         log.warning("the store cannot be used: %s", error)
-        headers["retry-after"] = str(_RETRY_AFTER_OUTAGE)
+        headers["retry-after"] = str(RETRY_AFTER_OUTAGE_S)
         detail = "the server cannot read or write its store now; what was accepted is safe"
     return problem(status, error.code, detail, errors=errors, headers=headers)
 
 
 def _status(error: AmoxiError) -> int | None:
     return next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), None)
-
-
-def _title(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "Error"
 
 
 def _fields(errors: Sequence[Any], skip: int = 0) -> tuple[dict[str, Any], ...]:
@@ -179,5 +142,5 @@ _SCHEMA = {
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return what OpenAPI tells of these problems."""
     return {
-        status: {"description": _title(status), "content": {MEDIA_TYPE: {"schema": _SCHEMA}}} for status in statuses
+        status: {"description": title_of(status), "content": {MEDIA_TYPE: {"schema": _SCHEMA}}} for status in statuses
     }

@@ -18,8 +18,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from amoxi_py.domain.encoding import clean_json
+from amoxi_py.domain.ids import is_child_run_id
 from amoxi_py.errors import InvalidRequest, NotFound, ValueNotStorable
 from amoxi_py.surfaces.http.problems import invalid_body
+from amoxi_py.surfaces.request_bodies import read_at_most
 
 B = TypeVar("B", bound=BaseModel)
 
@@ -48,7 +50,10 @@ async def read_body(request: Request, model: type[B], limit: int) -> B:
     content_type = request.headers.get("content-type", "")
     if not _JSON_TYPE.fullmatch(content_type.partition(";")[0].strip()):
         raise HTTPException(415, "the body must be JSON: send it with Content-Type: application/json")
-    value = _parse(await _read(request, limit))
+    body = await read_at_most(request, limit)
+    if body is None:
+        raise HTTPException(413, f"the body is longer than {limit} bytes")
+    value = _parse(body)
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -93,26 +98,13 @@ def wants_events(request: Request) -> bool:
 
 
 def known_id(kind: str, id: str) -> str:
-    """Return an id that can be one; raise `NotFound` for what never is."""
-    if not _ID.fullmatch(id):
+    """Return an id that can be one; raise `NotFound` for what never is, and for a run that another one asked for.
+
+    Such a run is a part of its root's, whose routes take what a person has to do with it.
+    """
+    if not _ID.fullmatch(id) or (kind == "run" and is_child_run_id(id)):
         raise NotFound(kind, id)
     return id
-
-
-async def _read(request: Request, limit: int) -> bytes:
-    told = request.headers.get("content-length", "")
-    if told.isdecimal() and (len(told) > 18 or int(told) > limit):
-        raise _too_large(limit)
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            raise _too_large(limit)
-    return bytes(body)
-
-
-def _too_large(limit: int) -> HTTPException:
-    return HTTPException(413, f"the body is longer than {limit} bytes")
 
 
 def _parse(body: bytes) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from amoxi_py.domain.run import Run
+from amoxi_py.surfaces.closing import end_task
 from amoxi_py.surfaces.http.answers import RunJson, RunsJson, json_answer, run_json, runs_json
 from amoxi_py.surfaces.http.bodies import SubmitBody
-from amoxi_py.surfaces.http.closing import end_task
 from amoxi_py.surfaces.http.door import Door, caller_of, principal_of
 from amoxi_py.surfaces.http.following import events_answer
 from amoxi_py.surfaces.http.problems import documented

@@ -19,7 +19,7 @@ from amoxi_py.domain.encoding import encode_json
 from amoxi_py.domain.event import Event
 from amoxi_py.engine.streams import EventStream
 from amoxi_py.errors import AmoxiError
-from amoxi_py.surfaces.http.closing import Closing, end_task
+from amoxi_py.surfaces.closing import Closing, end_task
 
 log = logging.getLogger("amoxi_py.http")
 

@@ -92,7 +92,7 @@ class OneModel:
     def __init__(self, model: ScriptedModel) -> None:
         self.model = model
 
-    def model_for(self, agent: AgentDefinition, ctx: RunContext) -> ScriptedModel:
+    async def model_for(self, agent: AgentDefinition, ctx: RunContext) -> ScriptedModel:
         return self.model
 
 
@@ -210,7 +210,7 @@ def stop_house(house: House) -> None:
         client.close()
     house.door.closing.set()
     house.server.should_exit = True
-    house.thread.join(15)
+    house.thread.join(60)
     assert not house.thread.is_alive(), "the server did not stop"
     assert house.model.refused == []
 
@@ -276,7 +276,9 @@ _STAFFED = {"ai.http.anonymous": True, "ai.runs.on-busy": "queue"}
 def _say_or_call(request: Any) -> Any:
     last = request.messages[-1]
     tool, _, what = getattr(last, "text", "").partition(" ")
-    return reply(call(tool, what=what)) if what and isinstance(last, UserMessage) else "Hello."
+    if not what or not isinstance(last, UserMessage):
+        return "Hello."
+    return reply(call(tool, **{"message" if tool.startswith("ask_") else "what": what}))
 
 
 @pytest.fixture(scope="session")

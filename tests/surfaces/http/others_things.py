@@ -195,7 +195,7 @@ class Operation:
             return upload("what is one's own")
         fields = self.schema.get("properties", {})
         body = {name: fields[name].get("enum", ["hello"])[0] for name in self.schema.get("required", ())}
-        return {"body": body} if body else {}
+        return {"body": body} if fields else {}
 
 
 @cache

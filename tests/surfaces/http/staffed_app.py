@@ -2,10 +2,11 @@
 
 from typing import Any
 
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from amoxi_py import ApprovalRequest, NotAuthenticated, Principal, agent, authenticate, singleton, tool
+from amoxi_py import ApprovalRequest, NotAuthenticated, Principal, ToolContext, agent, authenticate, singleton, tool
 
 SECRET = "eyJhbGciOi.the-secret-of-a-person.U2lnbmF0dXJl"
 
@@ -96,7 +97,26 @@ async def delete(what: str) -> str:
     return what
 
 
-@agent(tools=[own, pay, delete])
+class Address(BaseModel):
+    """Where to."""
+
+    street: str
+    number: int = Field(gt=0)
+
+
+@tool(idempotent=True)
+async def move(what: str, ctx: ToolContext) -> Any:
+    """Ask for an address, for a word, and wait until it is paid.
+
+    Args:
+        what: What to move
+    """
+    address = await ctx.ask(f"Where to with {what}?", Address, timeout=3600)
+    word = await ctx.ask("The word?")
+    return [address.street, word, await ctx.wait_for("paid")]
+
+
+@agent(tools=[own, pay, delete, move])
 class Desk:
     """You do what you are told."""
 
@@ -104,3 +124,18 @@ class Desk:
 @agent(tools=[own, pay], readers="role:finance")
 class OpenDesk:
     """You do what you are told, and finance reads it."""
+
+
+@agent(tools=[own, move], expose=False)
+class Inner:
+    """You do what you are told."""
+
+
+@agent(agents=[Inner], readers="role:finance")
+class Middle:
+    """You ask."""
+
+
+@agent(agents=[Middle], readers="role:finance")
+class Reception:
+    """You ask."""

@@ -237,7 +237,7 @@ def test_a_body_that_is_no_file_is_refused(shared_house: Any, body: bytes, kind:
 def test_a_file_that_is_too_large_is_refused_before_it_is_sent(house: Any, tmp_path: Path) -> None:
     place = urlsplit(house.url)
     assert place.hostname is not None
-    with socket.create_connection((place.hostname, place.port), timeout=10) as line:
+    with socket.create_connection((place.hostname, place.port), timeout=60) as line:
         head = (
             f"POST /files HTTP/1.1\r\nHost: {place.netloc}\r\nAuthorization: {house.api().headers['authorization']}\r\n"
             f"Content-Type: multipart/form-data; boundary=b\r\nContent-Length: {26 * MB}\r\n\r\n"

@@ -69,7 +69,7 @@ def test_probes_come_by_any_name(open_house: Callable[..., Any]) -> None:
 def test_a_good_name_beside_a_foreign_one_is_refused(open_house: Callable[..., Any]) -> None:
     house = open_house(host="127.0.0.1")
     address = house.url.removeprefix("http://").split(":")
-    with socket.create_connection((address[0], int(address[1])), timeout=10) as connection:
+    with socket.create_connection((address[0], int(address[1])), timeout=60) as connection:
         connection.sendall(
             b"GET /agents HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
         )

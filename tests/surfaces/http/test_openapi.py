@@ -12,6 +12,7 @@ OPERATIONS = {
     "list_runs", "get_run", "follow_run", "cancel_run", "decide_agent_run_call", "decide_run_call",
     "health_live", "health_ready", "list_conversations", "read_conversation", "erase_conversation",
     "follow_conversation", "upload_file", "download_file", "delete_file", "list_approvals", "decide_call",
+    "answer_agent_run_call", "answer_run_call", "signal_agent_run", "signal_run",
 }  # fmt: skip
 
 

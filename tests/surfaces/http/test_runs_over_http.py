@@ -54,7 +54,13 @@ def test_a_message_is_a_run_at_once_and_its_location_leads_to_it(house: Any) -> 
     assert ended["status"] == "completed"
     assert ended["output"] == "It is shipped. \u00e4\u20ac\U0001f600"
     assert ended["attempt"] == 1
-    assert ended["usage"] == {"requests": 2, "input_tokens": 20, "output_tokens": 10}
+    assert ended["usage"] == {
+        "requests": 2,
+        "input_tokens": 20,
+        "output_tokens": 10,
+        "cached_tokens": 0,
+        "cost_usd": 0.0,
+    }
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", ended["created_at"])
     assert client.get(f"/runs/{run['id']}").json() == ended
 
@@ -238,6 +244,6 @@ def test_a_wait_ends_when_the_server_stops(house: Any) -> None:
     assert house.gate.wait_reached()
     before = time.monotonic()
     house.door.closing.set()
-    waiting.join(10)
-    assert time.monotonic() - before < 5
+    waiting.join(60)
+    assert time.monotonic() - before < 50
     assert (answers[0].status_code, answers[0].json()["status"]) in {(202, "queued"), (202, "running")}

@@ -2,6 +2,7 @@
 
 import { Approval } from "./approval.js";
 import { isNumber, isRounded } from "./numbers.js";
+import { Answered, Question } from "./question.js";
 import { html } from "./view.js";
 import { toolTitle, visible } from "./visible.js";
 
@@ -16,6 +17,7 @@ const WORDS = {
   stopped: ["■", "Stopped"],
   unknown: ["?", "Outcome unknown"],
 };
+const ASKS = ["?", "Asks you"];
 const OPEN_RESULT = 240; // a short result is shown, a long one is opened by who wants it
 
 /**
@@ -24,11 +26,13 @@ const OPEN_RESULT = 240; // a short result is shown, a long one is opened by who
  * @param {boolean} props.active whether its run goes on
  * @param {boolean} props.others whether the decision is known to be somebody else's
  * @param {(decision: object) => Promise<?Error>} props.onDecide
+ * @param {(answer: any) => Promise<?Error>} props.onAnswer
  */
-export function CallCard({ call, active, others, onDecide }) {
+export function CallCard({ call, active, others, onDecide, onAnswer }) {
   const settled = !active && ["open", "waiting", "started"].includes(call.status);
   const status = settled ? "stopped" : call.status;
-  const [sign, word] = status === "waiting" && others ? ["…", "Waits"] : WORDS[status] ?? ["", status];
+  const asks = status === "waiting" && call.question;
+  const [sign, word] = asks ? ASKS : status === "waiting" && others ? ["…", "Waits"] : WORDS[status] ?? ["", status];
   const label = call.tool ? toolTitle(call.tool) : "Tool";
   return html`<section class=${`call ${status}`} tabindex="-1" aria-label=${`${label}: ${word}`} data-call=${call.call_id}>
     <header><h3>${label}</h3><span class="state"><span class="sign" aria-hidden="true">${sign}</span> ${word}</span></header>
@@ -36,7 +40,9 @@ export function CallCard({ call, active, others, onDecide }) {
     ${call.edited_arguments && html`<div class="edited"><p>Approved with other arguments:</p><${Arguments} value=${call.edited_arguments} /></div>`}
     ${call.decision && html`<p class="decision">${call.decision === "approve" ? "Approved" : "Declined"}${call.reason ? `: ${visible(call.reason)}` : "."}</p>`}
     ${call.progress.length > 0 && html`<ul class="progress">${call.progress.map((line, at) => html`<li key=${at}>${visible(line)}</li>`)}</ul>`}
-    ${status === "waiting" && html`<${Approval} call=${call} others=${others} onDecide=${onDecide} />`}
+    ${call.answered && html`<${Answered} questions=${call.answered} />`}
+    ${asks && html`<${Question} key=${call.k ?? call.question} call=${call} onAnswer=${onAnswer} />`}
+    ${status === "waiting" && !asks && html`<${Approval} call=${call} others=${others} onDecide=${onDecide} />`}
     ${call.result != null && html`<${Result} value=${call.result} failed=${!["done"].includes(status)} />`}
   </section>`;
 }

@@ -99,6 +99,25 @@ export class AmoxiClient {
     return this.#ask("POST", `${this.here}/runs/${run}/approvals/${call}`, { body });
   }
 
+  /**
+   * Answer a question of a call; the first answer counts.
+   *
+   * @param {string} run
+   * @param {string} call
+   * @param {any} answer a JSON value that fits the question's schema, or a text when it has none
+   * @param {{k?: number, question?: string}} [options] the number of the question in its call, or its text, so that an
+   *   answer that is sent twice is not taken for one to the next question of the same call
+   */
+  answer(run, call, answer, { k, question } = {}) {
+    const body = { answer, k, question }; // JSON leaves out what is undefined
+    return this.#ask("POST", `${this.here}/runs/${run}/answers/${call}`, { body });
+  }
+
+  /** Send a signal to a run, which keeps it until one of its tools waits for this name. */
+  signal(run, name, payload = null) {
+    return this.#ask("POST", `${this.here}/runs/${run}/signals/${encodeURIComponent(name)}`, { body: { payload } });
+  }
+
   /** Open approvals that the caller may decide, over all agents: `{items, next_cursor}`. */
   approvals({ limit = 200, cursor } = {}) {
     return this.#ask("GET", "approvals", { query: { limit, cursor } });

@@ -19,8 +19,14 @@ export function statusOf({ state, line, opening }) {
   if (line === "lost") return "Connection lost, trying again…";
   if (opening) return "Opening the conversation…";
   const [going] = activeRuns(state);
+  if (going?.status === "waiting" && !waitsForSomebody(going)) return WORDS.running; // for an agent, a time or a signal
+  if (going?.status === "waiting" && !waitsForSomebody(going, (call) => !call.question)) return "Waiting for your answer.";
   if (going) return going.status === "running" && going.attempt > 1 ? "Going on after an interruption…" : WORDS[going.status];
   return "";
+}
+
+function waitsForSomebody(run, fits = () => true) {
+  return run.messages.some((message) => message.calls.some((call) => call.status === "waiting" && fits(call)));
 }
 
 /** All runs of a session, with a way to the messages before them; it stays at the end while the person is there. */
@@ -99,7 +105,8 @@ class RunView extends Component {
     return html`<div class="run">
       ${run.messages.map((message) => html`<${MessageView} key=${message.id} message=${message} markdown=${markdown}
         client=${session.client} />${message.calls.map((call) => html`<${CallCard} key=${call.call_id} call=${call} active=${active} others=${session.others.has(call.call_id)}
-          onDecide=${(decision) => session.decide(run.id, call.call_id, decision)} />`)}`)}
+          onDecide=${(decision) => session.decide(run.id, call.call_id, decision)}
+          onAnswer=${(answer) => session.answer(run.id, call, answer)} />`)}`)}
       ${active && run.status === "running" && html`<p class="thinking" aria-hidden="true"><span></span><span></span><span></span></p>`}
       ${run.status === "failed" && html`<p class="run-end failed"><span aria-hidden="true">! </span>${visible(run.error?.message ?? "Something went wrong.")}</p>`}
       ${run.status === "cancelled" && html`<p class="run-end"><span aria-hidden="true">■ </span>Stopped.</p>`}
@@ -212,7 +219,8 @@ function newsOf(state) {
       if (message.role === "assistant" && message.status !== "growing" && message.text) news.push([message.id, message.text]);
       for (const call of message.calls) {
         const tool = toolTitle(call.tool);
-        if (call.status === "waiting") news.push([`ask-${call.call_id}`, `Your decision is needed: ${tool}.`]);
+        if (call.status === "waiting" && call.question) news.push([`ask-${call.call_id}-${call.question}`, `${tool} asks: ${visible(call.question)}`]);
+        else if (call.status === "waiting") news.push([`ask-${call.call_id}`, `Your decision is needed: ${tool}.`]);
         if (call.progress.length) news.push([`${call.call_id}-${call.progress.length}`, visible(call.progress.at(-1))]);
       }
     }

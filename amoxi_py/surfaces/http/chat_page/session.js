@@ -121,10 +121,25 @@ export class Session {
       if (error.code === "not_approver") {
         this.#isForOthers(run, call);
       } else if (error.code === "not_found") {
-        this.#lost(conversation);
+        this.#lookAgain(conversation, `That was not decided: ${error.message}`);
       } else if (!error.errors?.length) {
         this.#change({ problem: `That was not decided: ${error.message}` });
       }
+      return error;
+    }
+  }
+
+  /** Answer the question of a call; returns the error of a refusal that names fields, for the form to show. */
+  async answer(run, call, answer) {
+    const { conversation } = this;
+    this.#change({ problem: "" });
+    try {
+      await this.client.answer(run, call.call_id, answer, { k: call.k });
+      return null;
+    } catch (error) {
+      const stale = error.code === "not_found" || error.status === 409; // what is shown is not what the server has
+      if (stale) this.#lookAgain(conversation, `That was not answered: ${error.message}`);
+      else if (!error.errors?.length) this.#change({ problem: `That was not answered: ${error.message}` });
       return error;
     }
   }
@@ -234,6 +249,14 @@ export class Session {
       else this.#change({ problem: `${what}: ${error.message}` });
       return null;
     }
+  }
+
+  /** The server knows no more of what is shown here: of the whole conversation, or of a part of it. */
+  async #lookAgain(conversation, problem) {
+    if (this.conversation !== conversation) return;
+    await this.open(conversation);
+    if (this.conversation === conversation) this.#change({ problem });
+    else this.refreshList();
   }
 
   /** Somebody deleted it, or this browser lost its cookie; what is in the box to write in stays there. */

@@ -3,7 +3,9 @@
  * its events, each once. A state is never changed; a part that did not change is the same object as before.
  *
  * @typedef {{call_id: string, tool: string, arguments: object, status: string, result: any, progress: string[],
- *   expires_at?: string, decision?: string, by?: string, reason?: string, edited_arguments?: object}} Call
+ *   expires_at?: string, decision?: string, by?: string, reason?: string, edited_arguments?: object, question?: string,
+ *   k?: number, schema?: ?object, answered?: {question: string, answer: any}[]}} Call
+ *   a waiting call with a `question` waits for its answer, one without for a decision; `k` is the question's number
  * @typedef {{id: string, role: "user"|"assistant", text: string, length: number, files: string[], calls: Call[],
  *   status: "growing"|"complete"|"stopped", created_at?: string}} Message
  * @typedef {{id: string, status: string, attempt: number, error: ?{code: string, message: string},
@@ -63,7 +65,7 @@ export function runTouched(state, id) {
 export function waitingCalls(state) {
   return activeRuns(state).flatMap((run) =>
     run.messages.flatMap((message) =>
-      message.calls.filter((call) => call.status === "waiting").map((call) => ({ run: run.id, call: call.call_id }))));
+      message.calls.filter((call) => call.status === "waiting" && !call.question).map((call) => ({ run: run.id, call: call.call_id }))));
 }
 
 /**
@@ -117,6 +119,26 @@ const CHANGES = {
       reason: data.reason ?? undefined,
       edited_arguments: data.arguments,
     })),
+  "question.asked": (run, data) =>
+    changeCall(run, data, (call) => ({
+      ...call,
+      status: "waiting",
+      question: data.question,
+      k: data.k,
+      schema: data.schema,
+      expires_at: data.expires_at ?? undefined,
+    })),
+  "question.answered": (run, data) =>
+    changeCall(run, data, (call) => ({
+      ...call,
+      status: "started",
+      question: undefined,
+      expires_at: undefined,
+      answered: [...(call.answered ?? []), { question: call.question ?? "", answer: data.answer }],
+    })),
+  "question.closed": (run, data) =>
+    changeCall(run, data, (call) =>
+      call.question && call.k === data.k ? { ...call, status: "started", question: undefined, expires_at: undefined } : call),
 };
 
 function newRun(id, status) {
@@ -147,8 +169,11 @@ function asMessage(message, known = new Map()) {
   return { ...message, files: message.files ?? [], calls, length: 0 };
 }
 
-function asCall({ approval, ...call }) {
-  return { ...call, decision: approval?.decision, by: approval?.by, reason: approval?.reason ?? undefined, progress: [] };
+function asCall({ approval, question: asked, ...call }) {
+  const decided = { decision: approval?.decision, by: approval?.by, reason: approval?.reason ?? undefined };
+  const told = asked?.by ? { answered: [{ question: asked.question, answer: asked.answer }] } : {};
+  const open = asked && !asked.by ? { question: asked.question, k: asked.k, schema: asked.schema } : {};
+  return { ...call, ...decided, ...told, ...open, progress: [] };
 }
 
 function grow(run, { message_id, offset, text }) {

@@ -29,6 +29,17 @@ class Closing:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(_finish, waiter)
 
+    async def wait(self) -> None:
+        """Return when the server closes; at once if it does so already."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        if self._set:
+            _finish(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.discard(waiter)
+
     @asynccontextmanager
     async def or_gone(self, receive: Receive) -> AsyncIterator[asyncio.Future[None]]:
         """Give a future that is done when the client of `receive` has left or the server closes.
@@ -55,9 +66,14 @@ async def end_task(task: asyncio.Task[Any]) -> None:
         task.exception()
 
 
-async def _watch(receive: Receive, gone: asyncio.Future[None]) -> None:
+async def client_left(receive: Receive) -> None:
+    """Return when the client of a request has left; its body must have been read before."""
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def _watch(receive: Receive, gone: asyncio.Future[None]) -> None:
+    await client_left(receive)
     _finish(gone)
 
 

@@ -1,0 +1,236 @@
+"""The address that MCP clients speak to: who asks, what is taken, and what other servers than the SDK's need not do.
+
+There are no sessions. An id is given out where a client of the older versions expects one, so that it can name its
+requests with it, and is stored nowhere: any server takes any. What was cut off of an answer, such a client asks any
+server for, with GET and the id of the last event that it has.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import anyio
+from mcp.server.streamable_http import check_accept_headers
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from amoxi_py.domain.principal import Principal
+from amoxi_py.errors import StoreUnavailable
+from amoxi_py.surfaces.mcp.bookmarks import Bookmark
+from amoxi_py.surfaces.mcp.call_streams import STREAM, CallStream
+from amoxi_py.surfaces.mcp.flights import request_key
+from amoxi_py.surfaces.mcp.requests import PRINCIPAL, SESSION_HEADER
+from amoxi_py.surfaces.mcp.serving import Serving, SignIn
+from amoxi_py.surfaces.mcp.settings import McpSettings
+from amoxi_py.surfaces.origins import is_foreign
+from amoxi_py.surfaces.problem import broken, outage, problem
+from amoxi_py.surfaces.request_bodies import read_at_most
+from amoxi_py.surfaces.tokens import authorizations, bearer_token, caller_of_token
+
+log = logging.getLogger("amoxi_py.mcp")
+
+_METHODS = "POST"
+_VERSION_HEADER = "mcp-protocol-version"
+_LAST_EVENT_ID = "last-event-id"
+_BOTH = b"application/json, text/event-stream"
+
+
+class Endpoint:
+    """One address of the door; without `oauth` it knows callers' tokens alone, and says nothing of OAuth."""
+
+    def __init__(self, settings: McpSettings, serving: Callable[[], Serving], oauth: SignIn | None = None) -> None:
+        self._settings = settings
+        self._serving = serving
+        self._oauth = oauth
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope = {**scope, "headers": [(name, value.strip(b" \t")) for name, value in scope["headers"]]}
+        request = Request(scope, receive)
+        try:
+            serving = self._serving()
+            answer = await self._refusal(request)
+            body = b"" if answer is not None else await read_at_most(request, self._settings.max_body)
+            taken_up = None
+            if answer is None and request.method == "GET":
+                taken_up = serving.bookmarks.find(request.headers[_LAST_EVENT_ID], request.scope[PRINCIPAL])
+                answer = None if taken_up is not None else _unknown_stream()
+        except ClientDisconnect:
+            return
+        except StoreUnavailable as error:
+            log.warning("a request cannot be answered now: %s", error)
+            answer = outage(error)
+        except Exception:  # the surface's boundary
+            log.exception("%s %s failed", request.method, scope["path"])
+            answer = broken()
+        if answer is None and body is None:
+            answer = problem(413, "body_too_large", f"the body is longer than {self._settings.max_body} bytes")
+        if answer is not None:
+            await answer(scope, receive, send)
+            return
+        assert body is not None
+        if taken_up is not None:
+            await self._go_on(serving, request, taken_up, send)
+        else:
+            await self._serve(serving, request, body, send)
+
+    async def _refusal(self, request: Request) -> Response | None:
+        """Return the answer to all but a client's message; of that, find out who sends it."""
+        if request.method not in ("POST", "GET", "HEAD", "DELETE"):
+            return _not_taken()
+        origin = request.headers.get("origin")
+        known = (self._settings.public_url, *self._settings.cors_origins)
+        if origin is not None and is_foreign(request, origin, known):
+            return problem(403, "foreign_origin", "a page of another origin may not use this server's tools")
+        principal = await self._identify(request)
+        if principal is None:
+            return self._not_authenticated(request)
+        if request.method != "POST" and not _goes_on(request):
+            return _not_taken()
+        request.scope[PRINCIPAL] = principal
+        return None
+
+    async def _identify(self, request: Request) -> Principal | None:
+        token = bearer_token(authorizations(request.scope))
+        if token is None:
+            return None
+        name = caller_of_token(token, self._settings.callers)
+        if name is not None:
+            return Principal(id=f"mcp:{name}", name=name, channel="mcp")
+        if self._oauth is None or not token.isascii():
+            return None
+        return await self._oauth.verify(token.decode("ascii"), request.scope)
+
+    def _not_authenticated(self, request: Request) -> Response:
+        detail = "send a caller's token: 'Authorization: Bearer <token>'"
+        challenge = "Bearer"
+        if self._oauth is not None:
+            challenge = self._oauth.challenge("invalid_token" if authorizations(request.scope) else None, request.scope)
+        return problem(401, "not_authenticated", detail, headers={"www-authenticate": challenge})
+
+    async def _serve(self, serving: Serving, request: Request, body: bytes, send: Send) -> None:
+        receive = _replaying(body, request.receive)
+        legacy = _is_legacy(request)
+        if legacy and b"notifications/cancelled" in body:
+            await _withdraw(serving, request, body)
+        if legacy and b'"initialize"' in body:
+            send = _with_session(send)
+        accepts_json, accepts_events = check_accept_headers(request)
+        scope = request.scope
+        if not (accepts_json and accepts_events):
+            scope = {**scope, "headers": [*_others(scope["headers"], b"accept"), (b"accept", _BOTH)]}
+        if not accepts_events and "accept" in request.headers:
+            await _in_one_piece(serving.json, scope, receive, send)
+        elif legacy and b'"tools/call"' in body:
+            await self._stream(serving, request, scope, receive, send)
+        else:
+            await serving.events(scope, receive, send)
+
+    async def _go_on(self, serving: Serving, request: Request, taken_up: Bookmark, send: Send) -> None:
+        """Send the rest of an answer: what the same call answers when it is made once more, for the run that it has."""
+        kept = _others(request.scope["headers"], b"accept", b"content-type", b"content-length")
+        headers = [*kept, (b"accept", _BOTH), (b"content-type", b"application/json")]
+        scope = {**request.scope, "method": "POST", "headers": headers}
+        receive = _replaying(taken_up.call(), request.receive)
+        await self._stream(serving, request, scope, receive, send, taken_up)
+
+    async def _stream(
+        self,
+        serving: Serving,
+        request: Request,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        taken_up: Bookmark | None = None,
+    ) -> None:
+        version = request.headers.get(_VERSION_HEADER)
+        stream = CallStream(send, serving.bookmarks, version, serving.retry_after, taken_up)
+        await serving.events({**scope, STREAM: stream}, receive, stream.send)
+
+
+def _is_legacy(request: Request) -> bool:
+    version = request.headers.get(_VERSION_HEADER)
+    return version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
+
+
+def _goes_on(request: Request) -> bool:
+    """Whether a request is for the rest of an answer that was cut off."""
+    if request.method != "GET" or _LAST_EVENT_ID not in request.headers or not _is_legacy(request):
+        return False
+    return "accept" not in request.headers or check_accept_headers(request)[1]
+
+
+async def _withdraw(serving: Serving, request: Request, body: bytes) -> None:
+    """End the request that a notification names; the SDK's server, which forgets requests, does not know of it."""
+    try:
+        message: Any = json.loads(body)
+        if message["method"] != "notifications/cancelled":
+            return
+        named = message["params"]["requestId"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return
+    if not isinstance(named, (str, int)):
+        return
+    principal: Principal = request.scope[PRINCIPAL]
+    key = request_key(principal, request.headers.get(SESSION_HEADER), named)
+    if key is not None:
+        await serving.answering.withdraw(key, principal)
+
+
+async def _in_one_piece(app: Callable[..., Any], scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a client that takes no events, and notice when it leaves, which nobody else does then."""
+    async with anyio.create_task_group() as group:
+
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            group.cancel_scope.cancel()
+
+        async def receive_once() -> Message:
+            if body:
+                return body.pop()
+            await anyio.sleep_forever()
+            raise AssertionError("nobody wakes it up")
+
+        body = [await receive()]
+        group.start_soon(watch)
+        await app(scope, receive_once, send)
+        group.cancel_scope.cancel()
+
+
+def _replaying(body: bytes, receive: Receive) -> Receive:
+    """Return what gives a body that was read already, and then what comes after it."""
+    left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return left.pop() if left else await receive()
+
+    return replay
+
+
+def _with_session(send: Send) -> Send:
+    async def with_session(message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] == 200:
+            name = (SESSION_HEADER.encode(), secrets.token_hex(16).encode())
+            message = {**message, "headers": [*message.get("headers", ()), name]}
+        await send(message)
+
+    return with_session
+
+
+def _others(headers: Iterable[tuple[bytes, bytes]], *names: bytes) -> list[tuple[bytes, bytes]]:
+    return [header for header in headers if header[0] not in names]
+
+
+def _not_taken() -> Response:
+    detail = "this address takes POST; nothing is sent that was not asked for, and no session is there to be ended"
+    return problem(405, "method_not_allowed", detail, headers={"allow": _METHODS})
+
+
+def _unknown_stream() -> Response:
+    return problem(404, "not_found", "no answer that was cut off has an event of this id, or it is too old")

@@ -1,0 +1,268 @@
+"""What both adapters keep to whatever is asked: their own address and headers, an end, and what failures cost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+from amoxi_py.domain.usage import Usage
+from amoxi_py.errors import ConfigError, ModelFailed
+from amoxi_py.models.lookup import resolve_model
+from amoxi_py.models.pydantic_ai import PydanticAIModel
+from amoxi_py.ports.chat_model import ModelRequest, Reply, UserMessage
+from amoxi_py.testing import Gate, StrictModelServer, broken, fail, reply
+
+ASK = ModelRequest(instructions="", messages=(UserMessage(text="Where?"),))
+FOREIGN = {
+    "OPENAI_ORG_ID": "org-of-the-company",
+    "OPENAI_PROJECT_ID": "proj-of-the-company",
+    "OPENAI_ADMIN_KEY": "sk-admin-of-the-company",
+    "OPENAI_CUSTOM_HEADERS": "x-of-the-company: yes",
+    "ANTHROPIC_CUSTOM_HEADERS": "x-of-the-company: yes\nauthorization: Bearer of-the-company",
+    "ANTHROPIC_AUTH_TOKEN": "token-of-the-company",
+}
+
+
+@asynccontextmanager
+async def listening(talk: Callable[[bytes, asyncio.StreamWriter], Any]) -> AsyncIterator[str]:
+    """Give the address of a server that answers each connection by `talk`, with the head of its request."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await talk(await reader.readuntil(b"\r\n\r\n"), writer)
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(take(reader, writer))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        for task in list(tasks):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def asked(stage: Any, wire: str, talk: Any, **more: Any) -> tuple[Any, float]:
+    """Return the last that comes of a request to such a server, and the seconds that it took."""
+
+    async def ask() -> Any:
+        async with listening(talk) as url:
+            model = stage.model(wire, url=url, **more)
+            began = time.monotonic()
+            last: Any = None
+            try:
+                async for item in model.stream(ASK):
+                    last = item
+            except ModelFailed as failed:
+                last = failed
+            await model.aclose()
+            return last, time.monotonic() - began
+
+    return stage.run(ask())  # type: ignore[no-any-return] # a runner's own types
+
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+
+
+def test_nothing_of_the_process_goes_to_a_provider_beside_the_key_that_was_given(
+    stage: Any, wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heads: list[str] = []
+
+    async def refuse(head: bytes, writer: asyncio.StreamWriter) -> None:
+        heads.append(head.decode().lower())
+        writer.write(b"HTTP/1.1 400 Bad\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
+        await writer.drain()
+
+    for name, text in FOREIGN.items():
+        monkeypatch.setenv(name, text)
+    failed, _ = asked(stage, wire, refuse, key="sk-of-the-tenant")
+    assert failed.code == "model_refused"
+    assert "sk-of-the-tenant" in heads[0]
+    assert "of-the-company" not in heads[0]
+
+
+def test_an_address_in_the_environment_is_only_for_models_by_name(
+    stage: Any, wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider = wire.upper()
+    own = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}[wire]
+    for there in ("http://127.0.0.1:9/v1", "", " "):
+        monkeypatch.setenv(f"{provider}_BASE_URL", there)
+        model = type(stage.model(wire))("m", "sk-of-the-tenant")
+        assert own in model.identity
+        named: Any = resolve_model(f"{wire}:m", {f"{provider}_API_KEY": "k", f"{provider}_BASE_URL": there})
+        assert (there.strip() or own) in named.identity
+
+        async def address(model: Any) -> str:
+            client = model._clients.here()
+            await model.aclose()
+            return str(client.base_url).rstrip("/")
+
+        assert [stage.run(address(one)) for one in (model, named)] == [own, there.strip() or own]
+
+
+def test_the_organization_and_the_project_of_a_named_model_are_the_environments_and_else_what_is_given(
+    stage: Any,
+) -> None:
+    with StrictModelServer(["Hi."]) as server:
+        keys = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": server.url}
+        named: Any = resolve_model("openai:m", {**keys, "OPENAI_ORG_ID": "org-1", "OPENAI_PROJECT_ID": " "})
+        made = stage.model("openai", organization="org-2", project="proj-2")
+
+        async def headers(model: Any) -> dict[str, Any]:
+            found = model._clients.here().default_headers
+            await model.aclose()
+            return {name: text for name, text in found.items() if isinstance(text, str)}
+
+        first, second = (stage.run(headers(model)) for model in (named, made))
+    assert first["OpenAI-Organization"] == "org-1"
+    assert "OpenAI-Project" not in first
+    assert (second["OpenAI-Organization"], second["OpenAI-Project"]) == ("org-2", "proj-2")
+
+
+def test_signs_of_life_that_say_nothing_do_not_keep_a_request_alive(stage: Any) -> None:
+    async def ping(head: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD)
+        for _ in range(5000):
+            writer.write(b'event: ping\ndata: {"type": "ping"}\n\n')
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    failed, seconds = asked(stage, "anthropic", ping, timeout=0.2)
+    assert (failed.code, failed.retryable) == ("model_timeout", True)
+    assert seconds < 20
+
+
+def test_a_request_ends_at_its_total_limit_however_much_comes(stage: Any, wire: str) -> None:
+    openai = {"choices": [{"index": 0, "delta": {"content": "and "}}]}
+    begun = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+    more = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "and "}}
+
+    async def go_on(head: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD)
+        for number in range(5000):
+            event = openai if wire == "openai" else more if number else begun
+            writer.write(b"data: " + json.dumps(event).encode() + b"\n\n")
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    failed, seconds = asked(stage, wire, go_on, options={"timeout": 0.2})
+    assert (failed.code, failed.retryable) == ("model_timeout", True)
+    assert "not done after 0.2 s" in str(failed)
+    assert seconds < 20
+
+
+def test_a_finished_reply_is_not_held_back_by_a_connection_that_stays_open(
+    stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amoxi_py.models.patience._AFTER_THE_END_S", 0.1)
+    whole = {"choices": [{"index": 0, "delta": {"content": "Hi."}, "finish_reason": "stop"}]}
+
+    async def hold(head: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD + b"data: " + json.dumps(whole).encode() + b"\n\n")
+        await writer.drain()
+        await asyncio.sleep(30)
+
+    found, seconds = asked(stage, "openai", hold, timeout=20)
+    assert isinstance(found, Reply)
+    assert found.text == "Hi."
+    assert seconds < 20
+
+
+def test_a_failure_tells_what_it_has_cost_where_the_provider_told_it(stage: Any, wire: str) -> None:
+    used = Usage(requests=1, input_tokens=120, output_tokens=7)
+    for item, code in (
+        (reply(usage=used), "model_empty_reply"),
+        (broken(ending="length", usage=used), "model_reply_cut"),
+        (broken("half", ending="content_filter", usage=used), "model_content_filtered"),
+    ):
+        failed = stage.failure(wire, item, ASK)
+        assert (failed.code, failed.usage) == (code, used)
+    cut = stage.failure(wire, broken("half", usage=used), ASK)
+    told = Usage(requests=1, input_tokens=120, output_tokens=1)
+    assert cut.usage == (None if wire == "openai" else told)
+    assert stage.failure(wire, fail(503), ASK).usage is None
+
+
+def test_a_reply_whose_limit_was_used_up_by_reasoning_is_not_asked_for_again(stage: Any, wire: str) -> None:
+    failed = stage.failure(wire, broken(ending="length"), ASK)
+    assert (failed.code, failed.retryable) == ("model_reply_cut", False)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"show_files": "picture"}, "'show_files' is 'picture'"),
+        ({"show_files": ["movies"]}, "'documents'"),
+        ({"effort": 7}, "'effort' is 7"),
+        ({"timeout": 0}, "above 0"),
+        ({"timeout": True}, "seconds"),
+        ({"max_tokens": "many"}, "whole number"),
+        ({"server": "nobody"}, "'mistral'"),
+        ({"extra_headers": {"a": 1}}, "names of headers"),
+        ({"cache_control": "yes"}, "a mark"),
+    ],
+)
+def test_options_that_cannot_be_are_told_when_a_model_is_made(
+    stage: Any, wire: str, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        stage.model(wire, options=options)
+
+
+def test_a_model_of_pydantic_ai_keeps_to_the_total_limit_has_a_window_and_no_blank_address(
+    stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate()
+    stage.playing[:] = [reply("one", gate, "two")]
+    inner = OpenAIChatModel("gpt-4", provider=OpenAIProvider(base_url=stage.server.url, api_key="k"))
+    model: Any = resolve_model(inner, {})
+    assert model.window == 8192
+    assert PydanticAIModel(TestModel(), name="openai:gpt-4").window == 8192
+    assert PydanticAIModel(TestModel(), name="openai:llama-at-home").window is None
+
+    async def ask() -> Any:
+        with pytest.raises(ModelFailed) as caught:
+            async for _ in model.stream(ModelRequest(instructions="", messages=ASK.messages, options={"timeout": 0.2})):
+                pass
+        await model.aclose()
+        return caught.value
+
+    failed = stage.run(ask())
+    gate.open()
+    assert (failed.code, failed.retryable) == ("model_timeout", True)
+    monkeypatch.setenv("OPENAI_BASE_URL", " ")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    named: Any = resolve_model("openai-responses:gpt-5-mini", {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": ""})
+    assert str(named._model.base_url).startswith("https://api.openai.com/v1")
+    assert os.environ["OPENAI_BASE_URL"] == " "
+    assert "OPENAI_API_KEY" not in os.environ
+
+
+def test_the_window_of_well_known_models_is_known_and_of_others_it_is_not(stage: Any) -> None:
+    assert stage.model("openai", "gpt-4").window == 8192
+    assert stage.model("openai", "gpt-5-mini", url="https://x.openai.azure.com/openai/v1").window == 400_000
+    assert stage.model("openai", "llama-at-home").window is None
+    assert stage.model("anthropic").window == 1_000_000
