@@ -6,16 +6,20 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 KITS = VENV / "kits"
+INSTALLATION_S = 600
+TESTS_S = 3600
 KIT_LISTS = ROOT / "tests/kits"
 KIT_FOLDERS = {"node": "node.txt", "google-adk": "google-adk.txt", "a2a-0.3": "a2a-0.3.txt"}
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -109,10 +113,22 @@ def get_kits() -> None:
     commands = [[*pip, f"--target={folder}", "-r", name] for folder, name in KIT_FOLDERS.items()]
     commands.append([*npm, "install", "--ignore-scripts", "--omit=optional", *quiet])  # the optional builds pages
     for command in commands:
-        if subprocess.run(command, cwd=KITS, stdin=subprocess.DEVNULL, check=False).returncode:
+        if not installed(command, cwd=KITS):
             print("the kits could not be installed, so the tests in tests/*_kits will fail", file=sys.stderr)
             return
     stamp.write_text(wanted)
+
+
+def installed(command: Sequence[str | Path], **options: Any) -> bool:
+    """Run an installation, a second time where a registry keeps it waiting for ever; return whether it went well."""
+    for _ in range(2):
+        try:
+            return not subprocess.run(
+                command, stdin=subprocess.DEVNULL, check=False, timeout=INSTALLATION_S, **options
+            ).returncode
+        except subprocess.TimeoutExpired:
+            print(f"not done after {INSTALLATION_S} s: {' '.join(map(str, command))}", file=sys.stderr, flush=True)
+    return False
 
 
 def has_browser() -> bool:
@@ -171,7 +187,7 @@ def get_programs() -> None:
         quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         one_by_one = [["install", "-qq", "-y", "--no-install-recommends", package] for package in packages]
         for command in (["update", "-qq"], *one_by_one):  # a system without one of them still gets the others
-            subprocess.run(["apt-get", *command], env=quiet, stdin=subprocess.DEVNULL, check=False)
+            installed(["apt-get", *command], env=quiet)
 
 
 def tell_missing_programs() -> None:
@@ -202,7 +218,7 @@ def test(pytest_arguments: list[str], getting: Sequence[threading.Thread]) -> in
     quietly("-m", "pytest", "--collect-only", "-qq")  # keeps the tests as bytecode, for all processes that run them
     wait_for(getting)
     processes = str((os.cpu_count() or 1) + 2)
-    tested = call("-m", "pytest", "-n", processes, "--dist", "loadgroup")
+    tested = call("-m", "pytest", "-n", processes, "--dist", "loadgroup", limit_s=TESTS_S)
     looking.join()
     for name, look in told.items():
         print(f"\n{name}:", flush=True)
@@ -242,14 +258,21 @@ def run(*arguments: str) -> int:
     os.execv(PYTHON, [str(PYTHON), *arguments])
 
 
-def call(*arguments: str) -> int:
-    """Run the project's Python with these arguments and return its exit code; Ctrl-C is the child's to handle."""
+def call(*arguments: str, limit_s: float | None = None) -> int:
+    """Run the project's Python with these arguments and return its exit code; Ctrl-C is the child's to handle.
+
+    After `limit_s` it is aborted, so that pytest shows where it was.
+    """
     with subprocess.Popen([str(PYTHON), *arguments], cwd=ROOT) as child:
         while True:
             try:
-                return child.wait()
+                return child.wait(limit_s)
             except KeyboardInterrupt:
                 continue
+            except subprocess.TimeoutExpired:
+                print(f"not done after {limit_s} s: {' '.join(arguments)}", file=sys.stderr, flush=True)
+                child.send_signal(signal.SIGABRT)
+                limit_s = None
 
 
 if __name__ == "__main__":

@@ -114,19 +114,23 @@ class Client(testing.Client):
     def until_status(self, run_id: str, *statuses: str, timeout: float = 60.0, patient: bool = False) -> dict[str, Any]:
         """The run when it has one of these statuses; by default, when it has ended.
 
-        A `patient` caller asks again when its request dies with a process.
+        A `patient` caller asks again when its request dies with a process, or comes before the store is back.
         """
         if not patient:
             return super().until_status(run_id, *statuses, timeout=timeout)
-        look = super().until_status
+        wanted = statuses or ("completed", "failed", "cancelled")
 
-        def look_again() -> dict[str, Any] | None:
+        def look() -> dict[str, Any] | None:
             try:
-                return look(run_id, *statuses, timeout=timeout)
+                answer = self.get_path(f"/runs/{run_id}")
             except httpx2.TransportError:
                 return None
+            if answer.status_code == 503:
+                return None
+            run = self._json(answer)
+            return run if run["status"] in wanted else None
 
-        found: dict[str, Any] = wait_until(look_again, timeout, f"{run_id} is {statuses or 'ended'}")
+        found: dict[str, Any] = wait_until(look, timeout, f"{run_id} is {statuses or 'ended'}")
         return found
 
 

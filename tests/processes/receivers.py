@@ -6,7 +6,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 
@@ -18,29 +18,34 @@ class Receiver:
         self.answer: Callable[[int], int | bytes | None] = lambda n: 200
         self.waiting = 0
         self._let_go = asyncio.Event()
-        self._serving: set[asyncio.Task[None]] = set()
+        self._connections: set[asyncio.BaseTransport] = set()
 
     async def serve(self, stack: AsyncExitStack, tls: ssl.SSLContext | None) -> None:
-        server = await stack.enter_async_context(await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=tls))
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._connection, "127.0.0.1", 0, ssl=tls)
         stack.push_async_callback(self._end)
-        self.port = server.sockets[0].getsockname()[1]
+        self.port = self._server.sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}/updates?key=url-secret"
 
     def told(self) -> list[Any]:
         return [body for _, body in self.heard]
 
+    def _connection(self) -> asyncio.StreamReaderProtocol:
+        return _Connection(asyncio.StreamReader(), self._serve, self._connections)
+
     async def _end(self) -> None:
         """Leave no connection behind, for the loop ends with the test."""
+        for listener in self._server.sockets:  # a server that is closed forgets the sockets that it has just accepted
+            asyncio.get_running_loop().remove_reader(listener.fileno())
         self._let_go.set()
-        for task in self._serving:
-            task.cancel()
-        await asyncio.gather(*self._serving, return_exceptions=True)
-        await asyncio.sleep(0)  # the loop closes what was aborted in its next turn
+        for _ in range(5):  # turns of the loop, in which what was accepted becomes a connection, and one is closed
+            await asyncio.sleep(0)
+            for connection in tuple(self._connections):
+                if isinstance(connection, asyncio.WriteTransport):
+                    connection.abort()
+        self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._serving.add(task)
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             first, *lines = head.rstrip().split("\r\n")
@@ -60,13 +65,23 @@ class Receiver:
             pass
         finally:
             writer.close()
-            try:
-                with suppress(ConnectionError, TimeoutError):
-                    async with asyncio.timeout(5):
-                        await writer.wait_closed()
-            finally:
-                writer.transport.abort()
-                self._serving.discard(task)
+
+
+class _Connection(asyncio.StreamReaderProtocol):
+    """A connection that is known from its first moment, before anything serves it, until it is lost."""
+
+    def __init__(self, reader: asyncio.StreamReader, serve: Any, connections: set[asyncio.BaseTransport]) -> None:
+        super().__init__(reader, serve, loop=asyncio.get_running_loop())
+        self._connections = connections
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._mine = transport
+        self._connections.add(transport)
+        super().connection_made(transport)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._connections.discard(self._mine)
+        super().connection_lost(error)
 
 
 @asynccontextmanager
