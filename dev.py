@@ -151,6 +151,11 @@ def has_pooler() -> bool:
     return shutil.which("pgbouncer", path=SYSTEM_FOLDERS) is not None
 
 
+def has_nginx() -> bool:
+    """Whether there is an nginx, which Debian puts there too."""
+    return shutil.which("nginx", path=SYSTEM_FOLDERS) is not None
+
+
 def has_wrong_clock() -> bool:
     """Whether there is a libfaketime."""
     return any(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
@@ -167,6 +172,7 @@ PROGRAMS: tuple[tuple[str, Callable[[], bool], str], ...] = (
     ("pgbouncer", has_pooler, "of PostgreSQL behind a pooler"),
     ("libfaketime", has_wrong_clock, "of servers whose clocks are wrong"),
     ("postgresql", has_debian_postgres, "of PostgreSQL without pgvector"),
+    ("nginx", has_nginx, "of streams behind a proxy"),
 )
 
 

@@ -14,6 +14,7 @@ AmoxiError
 │   ├── Conflict           ... the record is not in a state that allows it
 │   └── TooMany            ... it is one too many now; the same request works later
 ├── StoreUnavailable       the operator: the store cannot be written or read now; nothing was lost
+│   └── NotReady           ... by this process; another one may
 ├── StoreDamaged           the operator: the store's file cannot be used (stops the start)
 ├── LeaseLost              the worker: another one owns the run now; stop and write nothing
 ├── ModelFailed            the engine: a model request failed; try again if `retryable`
@@ -137,7 +138,10 @@ class Conflict(RequestError):
 
 
 class TooMany(RequestError):
-    """One too many at this moment; `retry_after` is in seconds."""
+    """One too many at this moment; the same works after `retry_after` seconds.
+
+    Where limits are set, `code` is `busy`, `too_many_runs`, `too_many_requests` or `daily_budget_used`.
+    """
 
     code = "too_many"
 
@@ -150,6 +154,12 @@ class StoreUnavailable(AmoxiError):
     """The store cannot be used right now (disk full, database away); what was stored is safe."""
 
     code = "store_unavailable"
+
+
+class NotReady(StoreUnavailable):
+    """This process can take no traffic now, though others may; the text says which part of it cannot."""
+
+    code = "not_ready"
 
 
 class StoreDamaged(AmoxiError):

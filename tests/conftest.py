@@ -23,6 +23,8 @@ Serve = Callable[..., ServerProcess]
 
 POSIX_ONLY = {
     "fcntl, resource, os.fork, pty and /proc": (
+        "bench/test_bench_figures.py",
+        "cli/test_bench_command.py",
         "cli/test_chat_on_a_terminal.py",
         "cli/test_keyboard.py",
         "cli/test_lists_on_a_terminal.py",
@@ -38,9 +40,11 @@ POSIX_ONLY = {
     "SIGKILL, SIGSTOP, and SIGTERM as a request": (
         "a2a/test_a2a_processes.py",
         "cli/test_failing_providers.py",
+        "cli/test_metrics_of_processes.py",
         "cli/test_newcomer.py",
         "cli/test_serving.py",
         "cli/test_signals_at_the_start.py",
+        "cli/test_supervised.py",
         "docs/test_examples.py",
         "docs/test_pages.py",
         "field/test_bad_tools.py",
@@ -51,12 +55,15 @@ POSIX_ONLY = {
         "field/test_max_attempts.py",
         "field/test_orderly_stop.py",
         "field/test_owners_and_secrets.py",
+        "field/test_probes.py",
         "field/test_redaction_everywhere.py",
         "field/test_seed_story.py",
         "field/test_servers_refund.py",
         "field/test_servers_versions.py",
+        "field/test_side_by_side.py",
         "field/test_two_servers.py",
         "mcp/test_mcp_processes.py",
+        "template/test_images.py",
         "template/test_template.py",
         "template/test_template_with_each_provider.py",
         "testing/test_strict_model_server.py",
@@ -67,6 +74,7 @@ LINUX_ONLY = {
     "/proc, and Debian's packages": (
         "chaos/test_chaos.py",
         "databases/test_own_servers.py",
+        "field/test_behind_nginx.py",
         "field/test_database_clocks.py",
         "field/test_database_connections.py",
         "field/test_database_long_conversation.py",

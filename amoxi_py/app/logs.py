@@ -1,4 +1,7 @@
-"""How a process of ours writes its log: one line an entry, on stderr, as text or as JSON, and no secret in any."""
+"""How a process of ours writes its log: one line an entry, on stderr, as text or as JSON, and no secret in any.
+
+A line of JSON also says what it is about: `request_id`, `run_id`, `call_id`, `conversation_id`, `principal`.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
+import msgspec
+
 from amoxi_py.app.redaction import Redaction
 from amoxi_py.config.settings import Settings
+from amoxi_py.engine.log_facts import log_facts
 
 _CHATTY = (
     *("uvicorn", "uvicorn.error", "watchfiles", "httpx", "httpx2", "httpcore", "httpcore2", "aiohttp"),
     *("openai", "anthropic"),  # they would write whole conversations
     *("mcp", "a2a", "sse_starlette"),  # and these all results, and a line for each call
 )
+_ENCODER = msgspec.json.Encoder()
 _SECRET_VARIABLE = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|_CALLERS_|URL$|DSN$")
 
 
@@ -84,7 +91,19 @@ class _JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": self.redact(record.getMessage()),
+            **self._facts(record),
         }
         if record.exc_info and record.exc_info[0] is not None:
             entry["error"] = self.redact("".join(traceback.format_exception(*record.exc_info)))
-        return json.dumps(entry, ensure_ascii=False, default=str)
+        try:
+            return _ENCODER.encode(entry).decode()
+        except UnicodeEncodeError:  # half of a character, such as file names may have
+            return json.dumps(entry)
+
+    def _facts(self, record: logging.LogRecord) -> dict[str, object]:
+        """Return what the line is about, as far as that is known where it is written."""
+        facts: dict[str, object] = {**log_facts(), **getattr(record, "amoxi_facts", {})}
+        for name in ("principal", "path"):  # as an app's sign-in names a person, and whatever a caller has sent
+            if name in facts:
+                facts[name] = self.redact(str(facts[name]))
+        return facts

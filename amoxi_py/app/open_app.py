@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+from amoxi_py.app.erasing import Erased, erase_by_code
 from amoxi_py.app.runs import Runs
 from amoxi_py.app.runtime import Runtime, open_runtime
 from amoxi_py.config.settings import Settings
+from amoxi_py.domain.principal import Principal
 
 T = TypeVar("T")
 
@@ -29,6 +31,22 @@ class OpenApp:
     def get(self, kind: type[T]) -> T:
         """Return the app's one instance of a type; raise `LookupError` when nothing of it is made."""
         return self._runtime.get(kind)
+
+    async def erase(self, principal: Principal) -> Erased:
+        """Cancel a principal's open runs, delete all that is kept of it, and return how much that was.
+
+        What it has decided about runs of others stays, without its name. It may be done again at any time. What the
+        principal sends afterwards is kept again, so take its sign-in or token away before.
+
+        Args:
+            principal: Who: `Principal(id="42")` is the app's user `user:42`; `Principal(id="web:...", channel="web")` a
+                visitor. The same id in another tenant is somebody else.
+
+        Raises:
+            InvalidRequest: the principal cannot be one.
+            StoreUnavailable: some may be there still; do it again.
+        """
+        return await erase_by_code(self._runtime, principal)
 
 
 @asynccontextmanager

@@ -87,6 +87,7 @@ class Runs:
             NotFound: no such agent, or no such conversation or file of this principal.
             Conflict: the key was used for another request, or the conversation is busy and the agent refuses.
             InvalidRequest: the message is empty or too long, or the principal cannot be stored.
+            TooMany: no more is admitted now; come again after its `retry_after` seconds.
         """
         submitted = await self._engine.submit(
             agent,
@@ -171,6 +172,7 @@ class Runs:
         Raises:
             NotFound: no such run, or its agent exists no more.
             Conflict: the run has not ended, or the conversation is busy and the agent refuses.
+            TooMany: no more is admitted now.
         """
         return await self._engine.retry(run_id, await self._owner(run_id, principal))
 

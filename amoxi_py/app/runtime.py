@@ -12,10 +12,12 @@ from typing import Any, TypeVar, cast
 
 from amoxi_py.app.declarations import read_declarations
 from amoxi_py.app.logs import hiding_in_logs
+from amoxi_py.app.metrics import Metrics
 from amoxi_py.app.models import AgentModels, find_models
+from amoxi_py.app.numbers import Process
 from amoxi_py.app.process import tune_process
 from amoxi_py.app.runs import Runs
-from amoxi_py.app.store import make_store, place_of_store
+from amoxi_py.app.store import limits_of, make_store, place_of_store
 from amoxi_py.app.tracing import start_tracing
 from amoxi_py.config.load import load_settings
 from amoxi_py.config.own_sections import load_own_sections
@@ -74,7 +76,7 @@ class Runtime:
     """The store, the app's instances and the engine of one process; `stopped` when all of it has ended.
 
     It may start again after it has stopped, with new parts. With `stand_ins` it is a guest in the process of a test,
-    which it leaves as it is.
+    which it leaves as it is. `metrics` tells what it counts, with the `responses` of a web server.
     """
 
     def __init__(
@@ -97,7 +99,10 @@ class Runtime:
         self._early: Mapping[type[Any], Any] = {**self._own.models, **self._given.instances}  # there before the start
         self._started = False
         self.stopped = False
+        self.responses: Mapping[str, int] = {}
+        self.metrics = Metrics(self._counting, lambda: self.store.backlog(self.engine.now()))
         self.runs = Runs(self, settings.app_name)
+        self.on_enrolled: Callable[[str], None] = lambda worker_id: None
 
     @property
     def engine(self) -> Engine:
@@ -164,7 +169,9 @@ class Runtime:
             )
             if life.engine.redaction.active:
                 life.entered.enter_context(hiding_in_logs(life.engine.redaction.text))
+            life.engine.on_enrolled = self.on_enrolled
             await life.engine.start()
+            self.metrics.start()
         except BaseException:
             await self._close()
             raise
@@ -212,13 +219,18 @@ class Runtime:
             settings=self._engine_settings,
             handlers=self.declarations.handlers,
         )
+        store.measures.tools = _names_of_tools(self.declarations)
         return _Life(store=cast(OperatorStore, store), engine=engine, instances=instances, models=models)
+
+    def _counting(self) -> Process:
+        return Process(engine=self.engine, store=self.store.measures, responses=self.responses)
 
     async def _close(self) -> None:
         life = self._life
         try:
             await life.engine.stop(max(life.leave_by - asyncio.get_running_loop().time(), 0.0))
         finally:
+            await self.metrics.stop()
             try:
                 await life.entered.aclose()
             finally:
@@ -234,6 +246,12 @@ class Runtime:
         log.info("models: %s", ", ".join(self._life.models.names) or "none")
         if not engine.settings.worker:
             log.info("this process executes no runs ('ai.runs.worker' is false)")
+        if engine.settings.limits.cost_per_day:
+            models = self._life.models
+            unpriced = {name for agent in engine.catalog.agents.values() for name in models.unpriced(agent)}
+            if unpriced:
+                names = ", ".join(sorted(unpriced))
+                log.warning("'ai.limits.usd-per-day' counts nothing for models without a known price: %s", names)
         if "offline" in self._life.models.names and not settings.dev and not self._guest:
             log.warning("the offline model answers: set 'ai.model', or the key of a provider such as ANTHROPIC_API_KEY")
 
@@ -253,6 +271,12 @@ class _LateInstances:
     ) -> T:
         assert self.opened is not None, "the process has not started"
         return await self.opened.inject(wanted, ctx, use)
+
+
+def _names_of_tools(declarations: Declarations) -> frozenset[str]:
+    catalog = declarations.catalog
+    of_agents = (tool.name for agent in catalog.agents.values() for tool in agent.tools)
+    return frozenset((*catalog.tools, *of_agents))
 
 
 def _models_of(
@@ -284,6 +308,8 @@ def engine_settings_of(settings: Settings) -> EngineSettings:
         max_file=ai.files.max_mb * 1024 * 1024,
         models_at_once=ai.models.concurrency,
         model_retry=patient_for(ai.models.max_wait_s),
+        transcripts_ttl=ai.conversations.ttl_s,
+        limits=limits_of(settings),
     )
 
 

@@ -8,6 +8,8 @@ import os
 from amoxi_py.app.declarations import require_package
 from amoxi_py.config.load import load_settings
 from amoxi_py.config.settings import Settings
+from amoxi_py.domain.budget import BILLION
+from amoxi_py.domain.limits import Limits
 from amoxi_py.errors import ConfigError
 from amoxi_py.ports.clock import Clock, SystemClock
 from amoxi_py.ports.operator_store import OperatorStore
@@ -16,6 +18,8 @@ from amoxi_py.stores.postgres.place import place_of
 from amoxi_py.stores.sqlite.migrate import DATABASE
 from amoxi_py.stores.sqlite.store import SqliteStore
 
+DAY_S = 86_400.0
+
 
 def make_store(settings: Settings, *, clock: Clock | None = None) -> OperatorStore:
     """Return the store, not opened yet; one in files may have another clock than the machine's.
@@ -23,7 +27,8 @@ def make_store(settings: Settings, *, clock: Clock | None = None) -> OperatorSto
     Raises:
         ConfigError: a file stands where its folder should be.
     """
-    store = settings.ai.store
+    store, days = settings.ai.store, settings.ai.retention.days
+    keep_s = None if days is None else days * DAY_S
     if store.type == "postgres":
         from amoxi_py.stores.postgres.store import PostgresStore  # its driver is not loaded where nobody needs it
 
@@ -32,6 +37,8 @@ def make_store(settings: Settings, *, clock: Clock | None = None) -> OperatorSto
             schema=store.schema_,
             listen_url=settings.listen_url,
             connections=store.connections,
+            keep_s=keep_s,
+            limits=limits_of(settings),
         )
     folder = settings.store_folder
     for place in (folder, *folder.parents):
@@ -41,7 +48,20 @@ def make_store(settings: Settings, *, clock: Clock | None = None) -> OperatorSto
                 f"'ai.store.path' from {source} is {store.path!r}, a folder for the store's files, "
                 f"but {str(place)!r} is a file: name another folder, or move the file away"
             )
-    return SqliteStore(folder, clock=clock or SystemClock())
+    return SqliteStore(folder, clock=clock or SystemClock(), keep_s=keep_s, limits=limits_of(settings))
+
+
+def limits_of(settings: Settings) -> Limits:
+    """Return what is admitted."""
+    limits = settings.ai.limits
+    return Limits(
+        in_flight=settings.ai.runs.max_in_flight,
+        runs_at_once=limits.runs_at_once,
+        requests_per_minute=limits.requests_per_minute,
+        runs_per_day=limits.runs_per_day,
+        tokens_per_day=limits.tokens_per_day,
+        cost_per_day=round(limits.usd_per_day * BILLION),
+    )
 
 
 def place_of_store(settings: Settings) -> str:

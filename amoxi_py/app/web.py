@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,6 +18,7 @@ from starlette.routing import BaseRoute
 
 from amoxi_py.app.a2a import a2a_door_of
 from amoxi_py.app.declarations import read_declarations
+from amoxi_py.app.erasing import Erased, erase_by_code
 from amoxi_py.app.mcp import mcp_door_of
 from amoxi_py.app.oauth import grants_of
 from amoxi_py.app.runs import Runs
@@ -26,6 +28,7 @@ from amoxi_py.config.load import load_settings
 from amoxi_py.config.settings import Settings
 from amoxi_py.declare.authenticate import ask_sign_in
 from amoxi_py.domain.principal import Principal
+from amoxi_py.errors import AmoxiError
 from amoxi_py.surfaces.http.app import build_http
 from amoxi_py.surfaces.http.door import Door
 from amoxi_py.surfaces.http.settings import Authenticate, HttpSettings
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from amoxi_py.surfaces.mcp.door import McpDoor
 
 T = TypeVar("T")
+log = logging.getLogger("amoxi_py.app")
 
 
 class Serving:
@@ -54,6 +58,7 @@ class Serving:
         prefix = door.settings.prefix
         self.runtime = runtime
         self.door = door
+        runtime.responses = door.responses
         self.mcp = mcp_door_of(runtime, prefix, door.settings.authenticate)
         self.a2a = a2a_door_of(runtime, prefix)
         self.failure: BaseException | None = None
@@ -125,9 +130,24 @@ class Serving:
         person = Principal(id=f"user:{user}", tenant=tenant)
         return await grants_of(lambda: self.runtime.store).end_all_of(person)
 
+    async def erase(self, principal: Principal) -> Erased:
+        """Delete all that is kept of a principal, as `OpenApp.erase` does: `await app.state.amoxi.erase(principal)`."""
+        return await erase_by_code(self.runtime, principal)
+
     def hand_over(self) -> None:
         """Let the stop that a signal begins next be quick: another process is there to go on with the runs."""
         self._hurry = True
+
+    def take_over(self, worker_id: str) -> None:
+        """Take up the runs of a process that is dead; may be called from any thread."""
+        if self._loop is not None:
+            asyncio.run_coroutine_threadsafe(self._take_over(worker_id), self._loop)
+
+    async def _take_over(self, worker_id: str) -> None:
+        try:
+            await self.runtime.store.expire_worker(worker_id)
+        except AmoxiError as error:
+            log.warning("runs of a process that has died go on when its lease ends: %s", error)
 
     @asynccontextmanager
     async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
@@ -207,7 +227,7 @@ def create_app(settings: Settings | None = None, *, package: str | None = None, 
 def web_app(runtime: Runtime) -> FastAPI:
     """Return the web application of a process whose parts have not started yet; its lifespan starts them."""
     settings = runtime.settings
-    door = Door(replace(http_settings_of(settings), authenticate=_sign_in(runtime)))
+    door = Door(replace(http_settings_of(settings), authenticate=_sign_in(runtime), metrics=runtime.metrics.page))
     serving = Serving(runtime, door)
     app = build_http(door, title=settings.app_name, version=version("amoxi-py"), lifespan=serving.lifespan)
     app.state.amoxi = serving
@@ -223,7 +243,13 @@ def web_app_under(runtime: Runtime, prefix: str, host: str | None) -> FastAPI:
     not known.
     """
     settings = runtime.settings
-    told = replace(http_settings_of(settings), prefix=prefix, host=host, authenticate=_sign_in(runtime))
+    told = replace(
+        http_settings_of(settings),
+        prefix=prefix,
+        host=host,
+        authenticate=_sign_in(runtime),
+        metrics=runtime.metrics.page,
+    )
     serving = Serving(runtime, Door(told))
     app = build_http(serving.door, title=settings.app_name, version=version("amoxi-py"))
     app.state.amoxi = serving

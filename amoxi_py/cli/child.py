@@ -1,8 +1,8 @@
 """One server process of a supervisor, and the words that the two say to each other over a pipe.
 
 The process says `PREPARED` when the app is imported and checked, waits for `BEGIN`, and says `READY` when it takes
-traffic. `HAND_OVER` asks it to stop because another one goes on with its runs. The end of the pipe is the end of the
-one that held it.
+traffic. `WORKER` tells under which id it executes runs, and `DEAD` which such id has no process any more. `HAND_OVER`
+asks it to stop because another one goes on with its runs. The end of the pipe is the end of the one that held it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ _PREPARED = b"prepared"
 _BEGIN = b"begin"
 _READY = b"ready"
 _HAND_OVER = b"hand over"
+_WORKER = b"worker "
+_DEAD = b"dead "
 _CONTEXT = get_context("spawn")
 _AFTER_GRACE_S = 3.0
 
@@ -38,6 +40,7 @@ class Child:
         prepared: Whether its app is imported and in order.
         begun: Whether it was told to begin.
         ready: Whether it takes traffic.
+        worker: The id under which it executes runs, in the store; None when it has told none.
     """
 
     def __init__(self, target: Callable[..., None], arguments: tuple[Any, ...]) -> None:
@@ -45,6 +48,7 @@ class Child:
         self.process = _CONTEXT.Process(target=_run, args=(target, theirs, _stdin(), *arguments))
         self.since = time.monotonic()
         self.prepared = self.begun = self.ready = False
+        self.worker: str | None = None
         with _interrupts_held():
             self.process.start()
         theirs.close()
@@ -59,6 +63,12 @@ class Child:
         """How messages call it."""
         return f"process {self.process.pid}"
 
+    @property
+    def how_it_ended(self) -> str:
+        """What became of it, in words; for one that has ended."""
+        code = self.process.exitcode or 0
+        return f"ended with {code}" if code >= 0 else f"was killed by {_name_of_signal(-code)}"
+
     def hear(self) -> None:
         """Take in what it has said."""
         try:
@@ -66,6 +76,8 @@ class Child:
                 said = self.link.recv_bytes()
                 self.prepared = self.prepared or said == _PREPARED
                 self.ready = self.ready or said == _READY
+                if said.startswith(_WORKER):
+                    self.worker = said.removeprefix(_WORKER).decode()
         except (EOFError, OSError):
             pass  # it has ended, which is seen by its process
 
@@ -77,6 +89,10 @@ class Child:
     def hand_over(self) -> None:
         """Ask it to stop, and to hand over at once what another process can go on with."""
         self._say(_HAND_OVER)
+
+    def tell_dead(self, worker: str) -> None:
+        """Tell it under which id a process that is dead now has executed runs."""
+        self._say(_DEAD + worker.encode())
 
     def terminate(self) -> None:
         """Ask it to stop in an orderly way; one that has not begun has nothing to hand over."""
@@ -106,6 +122,7 @@ class Lead:
         self._link = link
         self._begin = threading.Event()
         self.on_hand_over: Callable[[], None] = lambda: None
+        self.on_dead: Callable[[str], None] = lambda worker: None
 
     def follow(self) -> None:
         """Begin to listen."""
@@ -121,6 +138,10 @@ class Lead:
         """Say that this process takes traffic."""
         self._say(_READY)
 
+    def say_worker(self, worker: str) -> None:
+        """Say under which id this process executes runs from now on."""
+        self._say(_WORKER + worker.encode())
+
     def _say(self, word: bytes) -> None:
         try:
             self._link.send_bytes(word)
@@ -132,6 +153,8 @@ class Lead:
             while (word := self._link.recv_bytes()) != _HAND_OVER:
                 if word == _BEGIN:
                     self._begin.set()
+                elif word.startswith(_DEAD):
+                    self.on_dead(word.removeprefix(_DEAD).decode())
             self.on_hand_over()
         except (EOFError, OSError):
             pass  # without a supervisor this process would keep the port, and nobody could stop it
@@ -150,6 +173,13 @@ def stop_all(children: list[Child], grace: float) -> None:
 def longest_stop(grace: float) -> float:
     """Return the seconds after which a process that was asked to stop is killed."""
     return grace + _AFTER_GRACE_S
+
+
+def _name_of_signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
 
 
 @contextmanager

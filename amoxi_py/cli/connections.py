@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from amoxi_py.cli.operating import json_option, operate, profile_option, short_time, tell_nothing
+from amoxi_py.cli.principal import principal_id, tenant_option
 from amoxi_py.cli.tables import print_json, print_table
 from amoxi_py.cli.visible_text import one_line
 
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
     from amoxi_py.domain.principal import Principal
     from amoxi_py.engine.operator import Operator
     from amoxi_py.surfaces.mcp.oauth.grants import Connection, Grants
-
-principal_id = click.argument("principal", metavar="PRINCIPAL")
-tenant_option = click.option("--tenant", metavar="TENANT", help="The person's tenant, in an app that has some.")
 
 
 @click.group()

@@ -23,6 +23,8 @@ def leave_on_signal() -> None:
     """Let a signal end the process with 0; what starts later puts its own orderly stop before this."""
     for number in STOP_SIGNALS:
         signal.signal(number, _leave)
+    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # with nohup it is ignored
+        signal.signal(signal.SIGHUP, _stop_at_hang_up)
     sys.unraisablehook = _Unraisable(sys.unraisablehook)
 
 
@@ -50,6 +52,11 @@ class _Leaving(SystemExit):
     def __init__(self, number: int) -> None:
         super().__init__(0)
         self.number = number
+
+
+def _stop_at_hang_up(number: int, frame: FrameType | None) -> None:
+    """Take a terminal that was closed for what asks to stop, whoever hears that at the moment."""
+    signal.raise_signal(signal.SIGTERM)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -19,12 +19,15 @@ _COMMANDS = {
     "start": "Run the app in production, one process a core.",
     "worker": "Execute runs without serving the web.",
     "chat": "Talk to an agent in the terminal.",
-    "runs": "See, cancel and retry runs.",
+    "runs": "See, cancel, retry and purge runs.",
     "approvals": "See and decide what waits for a person.",
     "connections": "See and end what people have allowed programs.",
+    "export": "Write all that is kept of a principal.",
+    "erase": "Delete all that is kept of a principal.",
     "token": "Make a token for a program that calls.",
     "migrate": "Bring the store up to date.",
     "doctor": "Check everything that an app needs to start.",
+    "bench": "Measure an app under load.",
 }
 
 

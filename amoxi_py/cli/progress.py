@@ -15,9 +15,12 @@ _QUIET_S = 2.0
 
 
 class Progress:
-    """Counts what is done; `with Progress("cancelling", 500) as progress: ... progress.advance()`."""
+    """Counts what is done; `with Progress("cancelling", 500) as progress: ... progress.advance()`.
 
-    def __init__(self, what: str, total: int) -> None:
+    The total is None where nobody knows how much there is.
+    """
+
+    def __init__(self, what: str, total: int | None) -> None:
         self._what = what
         self._total = total
         self._done = 0
@@ -31,9 +34,9 @@ class Progress:
         if self._bar is not None:
             self._bar[0].stop()
 
-    def advance(self) -> None:
-        """Count one more."""
-        self._done += 1
+    def advance(self, count: int = 1) -> None:
+        """Count so many more."""
+        self._done += count
         if self._bar is not None:
             self._bar[0].update(self._bar[1], completed=self._done)
         elif time.monotonic() - self._begun > _QUIET_S and sys.stderr.isatty():

@@ -58,6 +58,7 @@ class Reloader:
         self._saved: list[str] = []
         self._saved_at = 0.0
         self._answered = False
+        self._dead_workers: list[str] = []
         self._stopping = False
 
     def run(self) -> int:
@@ -144,6 +145,8 @@ class Reloader:
         child.hear()
         if child.ready and waited:
             self._tell_ready()
+        if child.ready:
+            self._tell_of_dead(child)
         if child.alive:
             return
         if not child.ready:
@@ -153,6 +156,7 @@ class Reloader:
             self._tell_what_answers()
         elif self._next is None and time.monotonic() - child.since >= _CALM_S:
             self._current = None
+            self._note_end(child)
             self._discard(child)
             tell_sudden_end(child)
             self._next = self._spawn()
@@ -162,7 +166,19 @@ class Reloader:
         for child, deadline in list(self._leaving.items()):
             if not child.alive or now >= deadline:
                 del self._leaving[child]
+                self._note_end(child)
                 child.end(deadline)
+
+    def _note_end(self, child: Child) -> None:
+        """Remember whose runs are to be taken up; it may have handed all of them over."""
+        child.hear()
+        if child.worker is not None:
+            self._dead_workers.append(child.worker)
+
+    def _tell_of_dead(self, living: Child) -> None:
+        for worker in self._dead_workers:
+            living.tell_dead(worker)
+        self._dead_workers = []
 
     def _discard(self, child: Child) -> None:
         child.terminate()

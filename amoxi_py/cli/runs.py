@@ -22,6 +22,7 @@ from amoxi_py.cli.operating import (
     tell_more,
     tell_nothing,
 )
+from amoxi_py.cli.progress import Progress
 from amoxi_py.cli.tables import print_fields, print_json, print_table
 from amoxi_py.cli.visible_text import one_line, visible
 
@@ -35,13 +36,14 @@ if TYPE_CHECKING:
 
 _STATUSES = ("queued", "running", "waiting", "completed", "failed", "cancelled")
 _LONGEST_NOTE = 60
+_DAY_S = 86_400.0
 
 run_ids = click.argument("run_ids", metavar="RUN_ID...", nargs=-1, required=True)
 
 
 @click.group()
 def runs() -> None:
-    """See, cancel and retry runs of the app in the current folder, and answer what they ask.
+    """See, cancel, retry and purge runs of the app in the current folder, and answer what they ask.
 
     The runs of all principals, straight from the store: it works beside running servers, and without one.
     """
@@ -165,6 +167,37 @@ def retry(run_ids: Sequence[str], profile: str | None, as_json: bool) -> None:
 
 
 @runs.command()
+@click.option(
+    "--older-than", metavar="DAYS", type=click.IntRange(1, 36_500), help="Instead of what 'ai.retention.days' says."
+)
+@click.option("--dry-run", is_flag=True, help="Only count.")
+@profile_option
+@json_option
+def purge(older_than: int | None, dry_run: bool, profile: str | None, as_json: bool) -> None:
+    """Delete conversations in which nothing has happened for DAYS days, with their runs and files.
+
+    One with an open run stays, also one that waits for somebody. With 'ai.retention.days' the workers do the same every
+    hour.
+    """
+    days = older_than if older_than is not None else _kept_for(profile)
+
+    async def delete(operator: Operator) -> tuple[int, int]:
+        conversations = of_runs = 0
+        with Progress("purging", None) as progress:
+            async for purged in operator.purge(days * _DAY_S, dry_run=dry_run):
+                conversations, of_runs = conversations + purged.conversations, of_runs + purged.runs
+                progress.advance(purged.conversations)
+        return conversations, of_runs
+
+    conversations, of_runs = operate(delete, profile=profile)
+    if as_json:
+        print_json({"older_than_days": days, "dry_run": dry_run, "conversations": conversations, "runs": of_runs})
+    else:
+        done = "would be deleted" if dry_run else "deleted"
+        print(f"older than {days} days and ended: {conversations} conversations with {of_runs} runs {done}")
+
+
+@runs.command()
 @click.argument("call_id")
 @click.argument("answer")
 @profile_option
@@ -217,6 +250,15 @@ def send_signal(run_id: str, name: str, payload: str | None, profile: str | None
         return await operator.signal(run_id, name, None if payload is None else read_answer(payload, {}))
 
     print(f"{operate(send, profile=profile)}  {one_line(name)} sent to {run_id}")
+
+
+def _kept_for(profile: str | None) -> int:
+    from amoxi_py.config.load import load_settings
+
+    days = load_settings(profile=profile).ai.retention.days
+    if days is None:
+        raise click.UsageError("nothing says how old: give --older-than DAYS, or set 'ai.retention.days'")
+    return days
 
 
 def _run_json(run: Run) -> dict[str, Any]:

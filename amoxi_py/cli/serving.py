@@ -48,13 +48,15 @@ def serve(listener: socket.socket, settings: Settings, on_ready: Callable[[], No
     serving.on_stop = lambda grace: end_in_time(grace, lambda: serving.runtime.stopped)
     if lead is not None:
         lead.on_hand_over = serving.hand_over
+        lead.on_dead = serving.take_over
+        serving.runtime.on_enrolled = lead.say_worker
         lead.wait_to_begin()
     told_elsewhere = (AmoxiError, CancelledError)
     logging.getLogger("uvicorn.error").addFilter(lambda _: not isinstance(serving.failure, told_elsewhere))
     config = uvicorn.Config(
         app,
         log_config=None,
-        access_log=settings.dev,
+        access_log=False,  # ours tells no query, and has the id of the request
         lifespan="on",
         timeout_keep_alive=_IDLE_S,
         timeout_graceful_shutdown=math.ceil(settings.server.stop_grace_s),

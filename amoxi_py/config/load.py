@@ -15,7 +15,7 @@ from amoxi_py.config.callers import Caller, is_caller_variable, read_callers
 from amoxi_py.config.database import database_problems
 from amoxi_py.config.found import Found, Others
 from amoxi_py.config.oauth import oauth_problems
-from amoxi_py.config.sections import Sections, known_keys, value_of, variable_of
+from amoxi_py.config.sections import Sections, known_keys, variable_of
 from amoxi_py.config.settings import DATABASE_URL, DEV, PRODUCTION, Settings
 from amoxi_py.config.sources import (
     FILE,
@@ -40,11 +40,7 @@ PROVIDER_VARIABLES = (
 GIVEN = "the command"
 
 _PROFILE = re.compile(r"[a-z0-9][a-z0-9-]*")
-_NOT_BUILT = {
-    "ai.retention.days": "retention",
-    "ai.runs.max-in-flight": "the admission gate",
-    "ai.conversations.ttl-s": "conversations in memory",
-}
+FROM_VARIABLE = "such a file is copied and shared: set the variable {0}, or {0}_FILE to a file that holds it"
 SECRET_KEYS = {"server.secret", "ai.store.listen-url", "ai.a2a.card-key"}
 
 
@@ -108,7 +104,7 @@ def examine_settings(
     problems += oauth_problems(sections, found, dev=profile == DEV)
     problems += a2a_problems(sections, found, dev=profile == DEV)
     callers, caller_problems = read_callers(_caller_tokens(variables, problems))
-    problems += caller_problems + tuple(_not_built(sections, found))
+    problems += caller_problems
     settings = Settings(
         profile=profile,
         folder=folder,
@@ -139,8 +135,12 @@ def _read_files(
         files.append((name, others))
         problems += wrong
         for key, value in values.items():
-            if key in keys:
+            if key in SECRET_KEYS:
+                problems.append(f"{key!r} from {name} is a secret, and {FROM_VARIABLE.format(variable_of(key))}")
+            elif key in keys:
                 found[key] = value
+            elif is_caller_variable(variable_of(key)) or key.upper() in PROVIDER_VARIABLES:
+                problems.append(f"{key!r} in {name} is no setting: {FROM_VARIABLE.format(variable_of(key))}")
             else:
                 problems.append(f"{key!r} in {name} is no setting{nearest(key, keys)}")
     return found, tuple(files), problems
@@ -203,15 +203,6 @@ def bad_value(key: str, found: Found, message: str, *, secret: bool) -> str:
         message.removeprefix("Value error, ").replace("Input should", "it should").replace("String should", "it should")
     )
     return f"{key!r} from {found.source} is {shown}: {reason[:1].lower()}{reason[1:]}"
-
-
-def _not_built(sections: Sections, found: Mapping[str, Found]) -> list[str]:
-    defaults = Sections()
-    return [
-        f"{key!r} from {found[key].source} asks for {what}, which is not in this version: take it out"
-        for key, what in _NOT_BUILT.items()
-        if key in found and value_of(key, sections) != value_of(key, defaults)
-    ]
 
 
 def _caller_warnings(sections: Sections, callers: Iterable[Caller]) -> list[str]:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Secret, SecretBytes, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
 from amoxi_py.config.found import Found
-from amoxi_py.config.load import GIVEN, PROFILE_VARIABLE, PROVIDER_VARIABLES, bad_value, nearest
+from amoxi_py.config.load import FROM_VARIABLE, GIVEN, PROFILE_VARIABLE, PROVIDER_VARIABLES, bad_value, nearest
 from amoxi_py.config.sections import known_keys, variable_of
 from amoxi_py.config.settings import Settings
 from amoxi_py.config.sources import FILE, flatten, resolve_secret_file
@@ -114,7 +114,7 @@ def examine_own_sections(
         models=models,
         values=tuple(values),
         problems=tuple(problems),
-        warnings=tuple(_near_variables(settings, keys)),
+        warnings=(*_near_variables(settings, keys), *_secrets_in_files(settings, keys)),
         secrets=tuple(secrets),
     )
 
@@ -314,6 +314,18 @@ def _values(model: BaseModel, keys: Iterable[OwnKey], found: Mapping[str, Found]
             value = getattr(value, name, None)
         source = found[key.key].source if key.key in found else None
         yield OwnValue(key=key.key, value=value, secret=key.secret, source=source)
+
+
+def _secrets_in_files(settings: Settings, keys: Mapping[type[Any], Iterable[OwnKey]]) -> Iterator[str]:
+    """Yield which secrets stand in files of settings, also where a variable wins: only the app knows if they may."""
+    by_key = {key.key: key for own in keys.values() for key in own}
+    for source, content in settings.others.files:
+        found: dict[str, Found] = {}
+        for name, value in content.items():
+            _walk(name, value, source, by_key, found, [])
+        for key in found:
+            if by_key[key].secret:
+                yield f"{key!r} from {source} is a secret, and {FROM_VARIABLE.format(variable_of(key))}"
 
 
 def _near_variables(settings: Settings, keys: Mapping[type[Any], Iterable[OwnKey]]) -> Iterator[str]:

@@ -80,6 +80,7 @@ Models = Annotated[
     Annotated[str, Field(min_length=1)] | tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_model_names)
 ]
 Whole = Annotated[int, BeforeValidator(_no_flag)]
+Amount = Annotated[float, BeforeValidator(_no_flag), Field(allow_inf_nan=False)]
 Seconds = Annotated[float, BeforeValidator(_no_flag), Field(ge=0, allow_inf_nan=False)]
 
 
@@ -128,8 +129,18 @@ class RunsSection(Section):
     parallel_calls: Annotated[Whole, Field(ge=1)] = 8
     lease_ms: Annotated[Whole, Field(ge=500)] = 30_000
     max_attempts: Annotated[Whole, Field(ge=1)] = 5
-    max_in_flight: Annotated[Whole, Field(ge=0)] = 0
+    max_in_flight: Annotated[Whole, Field(ge=0, le=1_000_000)] = 0
     on_busy: Literal["replace", "queue", "reject"] = "replace"
+
+
+class LimitsSection(Section):
+    """What one principal may have at once, in a minute and in a day (of UTC); 0 is no limit."""
+
+    runs_at_once: Annotated[Whole, Field(ge=0, le=1_000_000)] = 0
+    requests_per_minute: Annotated[Whole, Field(ge=0, le=1_000_000)] = 0
+    runs_per_day: Annotated[Whole, Field(ge=0, le=1_000_000_000)] = 0
+    tokens_per_day: Annotated[Whole, Field(ge=0, le=1_000_000_000_000)] = 0
+    usd_per_day: Annotated[Amount, Field(ge=0, le=1_000_000)] = 0.0
 
 
 class ToolsSection(Section):
@@ -161,7 +172,7 @@ class ConversationsSection(Section):
 class RetentionSection(Section):
     """Days after which what has ended is deleted; None for never."""
 
-    days: Annotated[Whole, Field(ge=1)] | None = None
+    days: Annotated[Whole, Field(ge=1, le=36_500)] | None = None
 
 
 class ApprovalsSection(Section):
@@ -215,6 +226,7 @@ class AiSection(Section):
     model: Models | None = None
     store: StoreSection = StoreSection()
     runs: RunsSection = RunsSection()
+    limits: LimitsSection = LimitsSection()
     tools: ToolsSection = ToolsSection()
     models: ModelsSection = ModelsSection()
     files: FilesSection = FilesSection()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -22,6 +24,7 @@ from amoxi_py.engine.deltas import Deltas, NoDeltas
 from amoxi_py.engine.exits import cancelled_from_outside
 from amoxi_py.engine.hooks import RunHooks
 from amoxi_py.engine.journal import Journal
+from amoxi_py.engine.measures import TurnClock
 from amoxi_py.engine.parts import Parts
 from amoxi_py.engine.sent_files import SentFiles
 from amoxi_py.engine.tracing import RunSpans
@@ -43,7 +46,8 @@ class Asking:
     """Asks the model of one run. What was told once is told again the same way, so that providers can cache it.
 
     `new_instructions` is what the agent's method has said, until it is stored. `spent` counts what requests have used,
-    as soon as that is known: those that failed and those for summaries too.
+    as soon as that is known: those that failed and those for summaries too. `turns` times the turns; the last one ends
+    with the run.
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class Asking:
         spans: RunSpans,
     ) -> None:
         self.new_instructions: str | None = None
+        self.turns = TurnClock(time.perf_counter, partial(parts.measures.turn, rows.agent))
         self._parts = parts
         self._journal = journal
         self._context = context
@@ -94,6 +99,20 @@ class Asking:
             BudgetUsedUp: the model must not be asked any more.
         """
         self._failures = failures
+        self.turns.begin()
+        try:
+            return await self._reply(agent, tools, messages, deltas)
+        except BaseException:
+            self.turns.drop()
+            raise
+
+    async def _reply(
+        self,
+        agent: AgentDefinition,
+        tools: tuple[ToolSpec, ...],
+        messages: Sequence[Message],
+        deltas: Deltas | NoDeltas,
+    ) -> Reply:
         if self._model is None:  # once while the run is executed here: a function of the app may choose it
             self._model = await self._parts.models.model_for(agent, self._context)
         model = self._model
@@ -140,30 +159,39 @@ class Asking:
             if error.code == compacting.TOO_LONG and not self._too_long(letters):
                 self._refused = letters
             raise
-        usage = self._spend(reply.model or model.name, reply.usage)
+        asked = reply.model or model.name
+        usage = self._spend(asked, reply.usage)
+        self._parts.measures.request(asked, "ok", usage)
         answered = await self._hooks.after_model(reply)
         return self._parts.redaction.reply(answered if answered.usage == usage else replace(answered, usage=usage))
 
     async def _ask(self, model: ChatModel, request: ModelRequest, deltas: Deltas | NoDeltas) -> Reply:
-        asked = model.name
+        asked, begun = model.name, time.perf_counter()
+        measures = self._parts.measures
         with self._spans.model(asked) as span:
 
             def tell(told: Asked) -> None:
-                nonlocal asked
+                nonlocal asked, begun
                 if told.failed is not None:
-                    self._spend(asked, told.failed.usage)
+                    self._failed(asked, told.failed.usage)
                 if span is not None:
                     span.asking(told)
-                asked = told.model
+                asked, begun = told.model, time.perf_counter()
+
+            def heard() -> None:
+                measures.first_token(asked, time.perf_counter() - begun)
 
             try:
-                reply = await ask(model, request, deltas, tell)
+                reply = await ask(model, request, deltas, tell, heard)
             except ModelFailed as error:
-                self._spend(asked, error.usage)
+                self._failed(asked, error.usage)
                 raise
             if span is not None:
                 span.answered(reply)
         return reply
+
+    def _failed(self, model: str, usage: Usage | None) -> None:
+        self._parts.measures.request(model, "failed", self._spend(model, usage))
 
     def _spend(self, model: str, usage: Usage | None) -> Usage:
         """Count what a request has used, and return it with its price; None is nothing."""
@@ -178,8 +206,7 @@ class Asking:
         self, agent: AgentDefinition, tools: tuple[ToolSpec, ...], messages: Sequence[Message]
     ) -> ModelRequest:
         if self._history is None:
-            lease = self._journal.lease
-            self._history = await self._journal.persist(lambda: self._parts.store.history(lease))
+            self._history = await self._journal.persist(lambda: self._parts.transcripts.history(self._rows))
         if not self._told:
             await self._tell_from_the_start(self._history, messages)
         self._tell(messages[self._told_up_to :])

@@ -24,6 +24,7 @@ from amoxi_py.engine.context import AgentContext, CallToolContext, Interrupted, 
 from amoxi_py.engine.files import CallFiles, Files, FilesOfCall, FilesToRead
 from amoxi_py.engine.journal import Journal
 from amoxi_py.engine.lease import LeaseKeeper
+from amoxi_py.engine.log_facts import about
 from amoxi_py.engine.outcomes import failure_text, pause_before_retry, result_of, tell
 from amoxi_py.engine.progress import ProgressLines
 from amoxi_py.engine.results import call_result, completed_event, gone
@@ -47,7 +48,7 @@ class CallHost(Struct, frozen=True, kw_only=True):
     """What the calls of one run share; `saved` is told the ids of files that they save.
 
     `now` is the store's time, `load` reads the rows of the run anew. `record_last` records, in a run of one call, its
-    result with the end of the run.
+    result with the end of the run. `steps` counts those that are executed and replayed.
     """
 
     run: AgentContext
@@ -61,6 +62,7 @@ class CallHost(Struct, frozen=True, kw_only=True):
     now: Callable[[], float]
     load: Callable[[], Awaitable[RunRows]]
     spans: RunSpans
+    steps: dict[str, int]
     record_last: RecordLast | None = None
 
 
@@ -118,6 +120,7 @@ class CallExecution:
 
     async def run(self) -> ToolCall:
         """Execute the call, record its result, and return the settled call; the started one when it has to wait."""
+        about(call_id=self._call.id)
         try:
             with self._host.spans.tool(self._call) as span:
                 found = await self._settle()
@@ -249,6 +252,7 @@ class CallExecution:
             commit=self._commit_step,
             prove=self._prove,
             redaction=self._host.journal.redaction,
+            counts=self._host.steps,
         )
 
     def _waits_of(self, tool: ToolDefinition) -> Waits:

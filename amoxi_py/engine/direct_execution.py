@@ -14,9 +14,10 @@ from amoxi_py.domain.run import RunRows, RunStatus
 from amoxi_py.domain.tool_call import CallStatus, ToolCall
 from amoxi_py.engine.direct import asked_call
 from amoxi_py.engine.endings import end_event
-from amoxi_py.engine.execution import Play, RunExecution
+from amoxi_py.engine.execution import RunExecution
 from amoxi_py.engine.lease import LeaseKeeper
 from amoxi_py.engine.parts import Parts
+from amoxi_py.engine.play import Play
 from amoxi_py.engine.results import call_result
 from amoxi_py.engine.turns import reply_events
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from amoxi_py.declare.definitions import AgentDefinition, Catalog, Instances
 from amoxi_py.declare.handler_definition import HandlerDefinition
@@ -18,32 +18,32 @@ from amoxi_py.domain.run import Run
 from amoxi_py.engine.answers import Answers
 from amoxi_py.engine.approvers import Approvers
 from amoxi_py.engine.asides import with_read_result
+from amoxi_py.engine.conversation_door import ConversationDoor
 from amoxi_py.engine.direct import with_direct
 from amoxi_py.engine.direct_execution import DirectExecution
 from amoxi_py.engine.exits import contain_exits
 from amoxi_py.engine.files import Files
 from amoxi_py.engine.handlers import EventHandlers
-from amoxi_py.engine.hub import Hub
+from amoxi_py.engine.health import check_ready
 from amoxi_py.engine.model_places import ModelPlaces
 from amoxi_py.engine.parts import ModelFacts, Models, Parts
 from amoxi_py.engine.redacting_store import redacting
 from amoxi_py.engine.redaction import Redaction
-from amoxi_py.engine.requests import check_storable, digest_of
+from amoxi_py.engine.requests import check_message, digest_of
 from amoxi_py.engine.settings import EngineSettings
-from amoxi_py.engine.streams import EventStream
-from amoxi_py.engine.task_door import TaskDoor
+from amoxi_py.engine.streams import EventStream, first_position
 from amoxi_py.engine.tool_door import view_of
 from amoxi_py.engine.worker import Worker
-from amoxi_py.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
+from amoxi_py.errors import Conflict, NotFound, NotReady
 from amoxi_py.ports.clock import Clock
 from amoxi_py.ports.inputs import Verdict
 from amoxi_py.ports.store import OnBusy, Store, Submission, Submitted
-from amoxi_py.ports.views import CallView, Conversation, ConversationPage, LogPosition, Page
+from amoxi_py.ports.views import CallView, LogPosition, Page
 
 log = logging.getLogger("amoxi_py.engine")
 
 
-class Engine(TaskDoor):
+class Engine(ConversationDoor):
     """Submits, follows, cancels and decides; and executes runs when its settings say so."""
 
     def __init__(
@@ -72,7 +72,6 @@ class Engine(TaskDoor):
             files=Files(store=store, max_size=settings.max_file),
         )
         self.answers = Answers(store)
-        self._hub = Hub()
         self._models, self._facts = models, facts or ModelFacts()
         self._declared_handlers = tuple(handlers) if self.settings.executes == "all" else ()
         self._handlers: EventHandlers | None = None
@@ -107,8 +106,10 @@ class Engine(TaskDoor):
             threads=self._threads,
             model_places=ModelPlaces(at_once) if at_once else None,
             redaction=self.redaction,
+            transcripts=self.transcripts,
+            measures=self.measures,
         )
-        self._worker = worker = Worker(parts)
+        self._worker = worker = Worker(parts, self.on_enrolled)
         await worker.start()
         if self._declared_handlers:
             self._handlers = EventHandlers(parts, self._declared_handlers, lambda: worker.keeper)
@@ -134,22 +135,14 @@ class Engine(TaskDoor):
         if self._open:
             self._open = False
             self._landing.close()
+            self.transcripts.close()
             await self._store.close()
 
     async def ready(self) -> None:
         """Return when this process can serve; raise `StoreUnavailable` when it cannot."""
         if not self._open:
-            raise StoreUnavailable("the server is starting or stopping")
-        await self._store.busy_runs()
-
-    def now(self) -> float:
-        """Return the time of the store's clock, which is the same for all processes."""
-        return self._clock.now()
-
-    def agents(self, principal: Principal) -> tuple[AgentDefinition, ...]:
-        """Return the agents that this principal may use from outside, in the order of their names."""
-        found = (agent for agent in self.catalog.agents.values() if agent.expose and agent.exists_for(principal))
-        return tuple(sorted(found, key=lambda agent: agent.name))
+            raise NotReady("it is starting or stopping")
+        await check_ready(self._store, self._worker, executes=self.settings.worker)
 
     async def submit(
         self,
@@ -164,6 +157,7 @@ class Engine(TaskDoor):
         on_busy: OnBusy | None = None,
         begins: bool = False,
         key_scope: str | None = None,
+        run_id: str | None = None,
     ) -> Submitted:
         """Save a message and its run, and return at once.
 
@@ -178,21 +172,20 @@ class Engine(TaskDoor):
             on_busy: What the message does to a busy conversation, instead of what the agent or the settings say.
             begins: Whether the conversation begins with this message, under the id that is given, if it is not there.
             key_scope: What the key is unique in, in place of the agent.
+            run_id: What `new_id` gave, for who must know it before.
 
         Raises:
             NotFound: no such agent, or no such conversation or file of this principal.
             Conflict: the key was used for another request, or the conversation is busy and the agent refuses.
             InvalidRequest: the message is empty or too long.
+            TooMany: no more is admitted now.
         """
         definition = self._agent(agent, principal)
         files = tuple(dict.fromkeys(files))
-        self._check_text(text, files)
-        check_storable("conversation_id", conversation_id)
-        check_storable("idempotency_key", idempotency_key)
-        for file in files:
-            check_storable("files", file if isinstance(file, str) else None)
+        most, ids = self.settings.max_message, {"conversation_id": conversation_id, "idempotency_key": idempotency_key}
+        check_message(text, most, files=files, **ids)
         submission = Submission(
-            run_id=new_id("run"),
+            run_id=run_id or new_id("run"),
             message_id=new_id("msg"),
             conversation_id=conversation_id or new_id("conv"),
             new_conversation=conversation_id is None,
@@ -203,10 +196,23 @@ class Engine(TaskDoor):
             files=files,
             idempotency_key=idempotency_key,
             key_scope=key_scope,
-            digest=digest or digest_of(agent, text, conversation_id, list(files)),
-            on_busy=on_busy or self._on_busy(definition),
+            digest=digest
+            if digest or idempotency_key is None
+            else digest_of(agent, text, conversation_id, list(files)),
+            on_busy=on_busy or definition.on_busy or self.settings.on_busy,
         )
         return await self._land(submission)
+
+    async def submit_followed(self, agent: str, text: str, **more: Any) -> tuple[Submitted, EventStream]:
+        """Save a message as `submit` does, and return the run's events too; who asks closes the stream.
+
+        They are heard from the first one on, and not read, unless the run is an earlier one.
+        """
+        with self._hub.expecting(run_id := new_id("run")) as follower:
+            submitted = await self.submit(agent, text, run_id=run_id, **more)
+        if follower.first is None:
+            return submitted, await self.follow(more["principal"], run_id=submitted.run.id)
+        return submitted, EventStream(self._store, self._hub, first_position(follower.first), None, follower)
 
     async def retry(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
         """Submit the message, or the call, of a run that has ended once more, and return the new run.
@@ -236,7 +242,7 @@ class Engine(TaskDoor):
         message, *_ = await self._store.run_messages(run_id, principal)
         if direct_tool(run.agent) is not None:
             return (await self._retry_call(run, message.text, principal)).run
-        on_busy = self._on_busy(self._agent(run.agent, principal))
+        on_busy = self._agent(run.agent, principal).on_busy or self.settings.on_busy
         submitted = await self.submit(
             run.agent,
             message.text,
@@ -386,31 +392,6 @@ class Engine(TaskDoor):
         )
         return Page(items=await self._approvers.of(page.items, principal), next_cursor=page.next_cursor)
 
-    async def list_conversations(
-        self, principal: Principal, agent: str | None = None, *, limit: int = 50, cursor: str | None = None
-    ) -> Page[Conversation]:
-        """Return the principal's conversations, newest first; raise `InvalidRequest` for a bad cursor."""
-        return await self._store.list_conversations(principal, agent, limit=limit, cursor=cursor)
-
-    async def read_conversation(
-        self,
-        conversation_id: str,
-        principal: Principal,
-        agent: str | None = None,
-        *,
-        limit: int = 50,
-        cursor: str | None = None,
-    ) -> ConversationPage:
-        """Return a conversation with its newest messages; raise `NotFound`."""
-        readable = self.readable(principal)
-        return await self._store.read_conversation(
-            conversation_id, principal, agent, limit=limit, cursor=cursor, readable=readable
-        )
-
-    async def erase(self, conversation_id: str, principal: Principal, agent: str | None = None) -> None:
-        """Cancel what runs in a conversation and delete it, and end the streams of it here; raise `NotFound`."""
-        self._hub.erased(await self._store.erase(conversation_id, principal, agent))
-
     async def follow(
         self,
         principal: Principal,
@@ -424,12 +405,6 @@ class Engine(TaskDoor):
         position = await self._find_log(principal, run_id=run_id, conversation_id=conversation_id, agent=agent)
         return EventStream(self._store, self._hub, position, after)
 
-    def readable(self, principal: Principal) -> tuple[str, ...]:
-        """Return the agents of which a principal may read what others of its tenant own."""
-        if not principal.roles:
-            return ()
-        return tuple(agent.name for agent in self.agents(principal) if agent.readers in principal.roles)
-
     async def _find_log(self, principal: Principal, **of: str | None) -> LogPosition:
         return await self._store.find_log(principal, **of, readable=self.readable(principal))
 
@@ -438,13 +413,3 @@ class Engine(TaskDoor):
         if agent is None or not agent.exists_for(principal):
             raise NotFound("agent", name)
         return agent
-
-    def _on_busy(self, agent: AgentDefinition) -> OnBusy:
-        return agent.on_busy or self.settings.on_busy
-
-    def _check_text(self, text: str, files: tuple[str, ...]) -> None:
-        if not text.strip() and not files:
-            raise InvalidRequest("the message is empty", code="message_empty")
-        if len(text) > self.settings.max_message:
-            message = f"the message has {len(text)} characters; the limit is {self.settings.max_message}"
-            raise InvalidRequest(message, code="message_too_long")

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from amoxi_py.declare.definitions import AgentDefinition
@@ -33,15 +32,16 @@ from amoxi_py.engine.final_results import INVALID, missed_too_often, take_result
 from amoxi_py.engine.hooks import RunHooks
 from amoxi_py.engine.journal import Journal
 from amoxi_py.engine.lease import LeaseKeeper
+from amoxi_py.engine.log_facts import about
 from amoxi_py.engine.model_tries import ModelTries, end_of_tries
 from amoxi_py.engine.parts import Parts
+from amoxi_py.engine.play import Play
 from amoxi_py.engine.results import call_result, completed_event
 from amoxi_py.engine.shown_files import ShownFiles, files_shown
 from amoxi_py.engine.tracing import RunSpans
 from amoxi_py.engine.turns import ReplyReader, reply_events, tool_specs
 from amoxi_py.errors import LeaseLost, ModelFailed
 from amoxi_py.ports.changes import CallResult, Change
-from amoxi_py.ports.chat_model import ToolSpec
 
 log = logging.getLogger("amoxi_py.runs")
 
@@ -52,15 +52,6 @@ _NEWS = frozenset({EventType.APPROVAL_DECIDED, EventType.QUESTION_ANSWERED, Even
 
 
 _NO_CALLS: frozenset[tuple[int, int]] = frozenset()
-
-
-class Play(Struct, frozen=True, kw_only=True):
-    """The agent of a run, and what its turns are made with."""
-
-    agent: AgentDefinition
-    tools: tuple[ToolSpec, ...]
-    reader: ReplyReader
-    calls: BatchHost
 
 
 class RunExecution:
@@ -124,6 +115,8 @@ class RunExecution:
             LeaseLost: the run is not ours any more.
         """
         belongs_to_run()
+        rows = self._rows
+        about(run_id=self.lease.run_id, conversation_id=rows.conversation_id, principal=rows.principal.id)
         self._parts.hub.watch(self.lease.run, self.lease.conversation, self._watch)
         try:
             await self._execute()
@@ -186,7 +179,9 @@ class RunExecution:
             self._hear_news()
         elif event.type is EventType.RUN_CANCELLED:
             now = self._parts.clock.now()
-            self._spans.ended(ended_run(self._rows, RunStatus.CANCELLED, now, self._spent.whole))
+            ended = ended_run(self._rows, RunStatus.CANCELLED, now, self._spent.whole)
+            self._spans.ended(ended)
+            self._parts.measures.run_ended(ended)
             self.interrupt()
 
     def _ends_child(self, event: Event) -> bool:
@@ -274,6 +269,7 @@ class RunExecution:
             load=self._load,
             spans=self._spans,
             record_last=self._record_last,
+            steps=self._parts.measures.steps,
         )
         calls = BatchHost(
             calls=host,
@@ -440,5 +436,7 @@ class RunExecution:
             return
         ended = ended_run(self._rows, status, stored_at, self._spent.whole, **parts)
         self._spans.ended(ended)
+        self._asking.turns.end()
+        self._parts.measures.run_ended(ended)
         asked = any(call.wait is not None and call.wait.kind == "child" for one in self._messages for call in one.calls)
         self.ended = None if asked else ended

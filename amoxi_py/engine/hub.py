@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 
 from amoxi_py.domain.event import Event, EventType
 from amoxi_py.ports.views import event_size
@@ -28,19 +29,25 @@ Listener = Callable[[Collection[EventType] | None], None]
 class Follower:
     """Events of one conversation for one reader, bounded in number and size; who is too slow goes back to the log.
 
-    With `run` it is a reader of that run alone.
+    With `run` it is a reader of that run alone. `first` is the run's first event, for one that was there before it.
     """
 
     def __init__(self, run: int | None = None) -> None:
-        self._run = run
+        self.run = run
+        self.first: Event | None = None
         self.overflowed = self.ended = False
         self._events: deque[Event] = deque()
         self._size = 0
         self._wake: asyncio.Future[None] | None = None
 
+    @property
+    def has_events(self) -> bool:
+        """Whether `take` would not wait."""
+        return bool(self._events)
+
     def sees(self, event: Event) -> bool:
         """Whether an event is for this reader; of a child run, it is for those alone who read that run."""
-        return not event.hidden if self._run is None else event.run == self._run
+        return not event.hidden if self.run is None else event.run == self.run
 
     def push(self, event: Event) -> None:
         """Keep an event for the reader."""
@@ -116,6 +123,7 @@ class Hub:
         self.on_due: Callable[[], None] = _nobody
         self.listeners: list[Listener] = []
         self._places: dict[int, _Place] = {}
+        self._expected: dict[str, Follower] = {}
         self._queued: dict[int, set[int]] = {}
         self._unheard: deque[Event] = deque(maxlen=_REMEMBERED)
 
@@ -128,6 +136,8 @@ class Hub:
         due = False
         queued: set[int] = set()
         for event in events:
+            if event.type is EventType.RUN_QUEUED and event.run_id in self._expected:
+                self._begin(self._expected.pop(event.run_id), event)
             place = self._places.get(event.conversation)
             watcher = None
             if place is not None:
@@ -153,6 +163,11 @@ class Hub:
         for listener in self.listeners:
             listener(None)
         self.on_due()
+
+    @property
+    def readers(self) -> int:
+        """How many event streams are open here."""
+        return sum(len(place.followers) for place in self._places.values())
 
     # -- the store's `Interest`
 
@@ -182,6 +197,26 @@ class Hub:
         self._place(conversation).followers.append(follower)
         return follower
 
+    @contextmanager
+    def expecting(self, run_id: str) -> Iterator[Follower]:
+        """Give a follower of a run that is submitted here in the block; it hears of the run from its first event on.
+
+        Its `first` is None after the block when there was no such run; who has it then unfollows it.
+        """
+        follower = self._expected[run_id] = Follower()
+        try:
+            yield follower
+        except BaseException:
+            if follower.first is not None:
+                self.unfollow(follower.first.conversation, follower)
+            raise
+        finally:
+            self._expected.pop(run_id, None)
+
+    def _begin(self, follower: Follower, first: Event) -> None:
+        follower.run, follower.first = first.run, first
+        self._place(first.conversation).followers.append(follower)
+
     def erased(self, conversation: int) -> None:
         """End the readers of a conversation that is gone."""
         place = self._places.get(conversation)
@@ -189,10 +224,11 @@ class Hub:
             follower.end()
 
     def unfollow(self, conversation: int, follower: Follower) -> None:
-        """Stop keeping them."""
-        place = self._places[conversation]
-        place.followers.remove(follower)
-        self._leave(conversation, place)
+        """Stop keeping them, if that was not done before."""
+        place = self._places.get(conversation)
+        if place is not None and follower in place.followers:
+            place.followers.remove(follower)
+            self._leave(conversation, place)
 
     # -- who executes a run
 

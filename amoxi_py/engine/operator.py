@@ -6,7 +6,8 @@ by the ordinary verbs in its owner's name; only a decision is told as the operat
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Literal
 
@@ -22,8 +23,12 @@ from amoxi_py.engine.engine import Engine
 from amoxi_py.engine.streams import EventStream, read_pages
 from amoxi_py.errors import NotFound
 from amoxi_py.ports.clock import Clock
+from amoxi_py.ports.kept_data import Forgotten, Purged
 from amoxi_py.ports.operator_store import OperatorStore, RunFilter
 from amoxi_py.ports.views import CallView, Page
+
+_LOOKS = 2
+_ERASED_AT_ONCE = 10
 
 
 class Operator:
@@ -89,6 +94,52 @@ class Operator:
     async def retry(self, run_id: str) -> Run:
         """Do what `Engine.retry` does, in the name of the run's owner."""
         return await self._engine.retry(run_id, await self._store.owner_of(run_id))
+
+    async def purge(self, older_than_s: float, *, dry_run: bool = False) -> AsyncGenerator[Purged, None]:
+        """Delete the conversations that nothing was added to for so many seconds, piece by piece; give each piece.
+
+        Those with an open run stay, one that waits included. A dry run only counts.
+        """
+        before, after = self._clock.now() - older_than_s, 0
+        while True:
+            purged = await self._store.purge(before, after=after, dry_run=dry_run)
+            yield purged
+            if purged.next is None:
+                return
+            after = purged.next
+
+    async def erase(
+        self, principal: Principal, *, on_conversation: Callable[[], None] = lambda: None
+    ) -> tuple[int, Forgotten]:
+        """End what a principal's runs do and delete all that is kept of it; return its conversations, and the rest.
+
+        What comes from it meanwhile is deleted too, as long as it is there when the last look is taken. It may be done
+        again at any time.
+
+        Args:
+            principal: Who; the same id in another tenant is somebody else.
+            on_conversation: Called after each conversation.
+        """
+        count, forgotten = 0, Forgotten()
+        for _ in range(_LOOKS):
+            cursor: str | None = None
+            while True:  # from the newest back, so that who goes on talking does not keep it from ending
+                page = await self._store.list_conversations(principal, limit=_ERASED_AT_ONCE, cursor=cursor)
+                erasing = (self._erase(one.id, principal, on_conversation) for one in page.items)
+                count += sum(await asyncio.gather(*erasing))
+                cursor = page.next_cursor
+                if cursor is None:
+                    break
+            forgotten += await self._store.forget_principal(principal)
+        return count, forgotten
+
+    async def _erase(self, conversation_id: str, principal: Principal, done: Callable[[], None]) -> bool:
+        try:
+            await self._engine.erase(conversation_id, principal)
+        except NotFound:  # somebody else was quicker
+            return False
+        done()
+        return True
 
     async def list_approvals(self, *, limit: int = 50, cursor: str | None = None) -> Page[CallView]:
         """Return the calls that wait for anybody's decision, those of the oldest run first.

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from amoxi_py.declare.context import RunContext
 from amoxi_py.declare.definitions import AgentDefinition, Catalog, Instances
 from amoxi_py.domain.usage import Usage
 from amoxi_py.engine.files import Files
 from amoxi_py.engine.hub import Hub
+from amoxi_py.engine.measures import EngineMeasures
 from amoxi_py.engine.model_places import ModelPlaces
 from amoxi_py.engine.redaction import Redaction
 from amoxi_py.engine.settings import EngineSettings
 from amoxi_py.engine.threads import ThreadPool
+from amoxi_py.engine.transcripts import Transcripts
 from amoxi_py.ports.chat_model import ChatModel, ModelRequest
 from amoxi_py.ports.clock import Clock
 from amoxi_py.ports.store import Store
@@ -59,3 +61,5 @@ class Parts(Struct, frozen=True, kw_only=True):
     threads: ThreadPool
     model_places: ModelPlaces | None
     redaction: Redaction
+    transcripts: Transcripts
+    measures: EngineMeasures = field(default_factory=EngineMeasures)

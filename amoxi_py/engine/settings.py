@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from amoxi_py.domain.limits import NO_LIMITS, Limits
 from amoxi_py.domain.retry import RetryPolicy, patient_for
 from amoxi_py.ports.store import OnBusy
 
@@ -38,7 +39,9 @@ class EngineSettings:
         rate_limit_retry: The same when the provider says that it is asked too often, which passes in minutes.
         handler_retry: Tries of a handler of events.
         poll: How often a worker looks for due runs when nothing tells it to.
+        transcripts_ttl: How long what was said in a conversation stays in memory after its last use; 0 for not at all.
         other_versions: How long a newer run, whose code is not here, is left to processes that may have it.
+        limits: What is admitted; the store must have the same.
     """
 
     worker: bool = True
@@ -59,4 +62,6 @@ class EngineSettings:
     rate_limit_retry: RetryPolicy = field(default_factory=lambda: RetryPolicy(tries=40))
     handler_retry: RetryPolicy = field(default_factory=lambda: RetryPolicy(tries=10, first=1.0, longest=300.0))
     poll: float = 0.5
+    transcripts_ttl: float = 300.0
     other_versions: float = 300.0
+    limits: Limits = NO_LIMITS

@@ -47,7 +47,10 @@ class StepHost(Protocol):
 
 
 class Steps:
-    """The steps of one try of one call: `records` are from earlier, `record` and `commit` store new ones."""
+    """The steps of one try of one call: `records` are from earlier, `record` and `commit` store new ones.
+
+    `counts` gets how many were `executed` and `replayed`.
+    """
 
     def __init__(
         self,
@@ -57,7 +60,9 @@ class Steps:
         commit: Commit,
         prove: Callable[[], Awaitable[None]],
         redaction: Redaction = NOTHING_HIDDEN,
+        counts: dict[str, int] | None = None,
     ) -> None:
+        self._counts = counts
         self._records = {step.name: step for step in records}
         self._record = record
         self._commit = commit
@@ -77,7 +82,7 @@ class Steps:
     async def run(self, name: str, fn: Callable[..., Any], bound: Callable[[], Any], host: StepHost) -> Any:
         """Return the recorded outcome of a step, or run it and record it."""
         name = self._use(name)
-        known = self._records.get(name)
+        known = self._known(name)
         if known is not None:
             return _replay(known)
         await self._prove()
@@ -99,7 +104,7 @@ class Steps:
                 f"transaction {name!r} is asked for inside another one; do what is in it there, or after it"
             )
         name = self._use(name)
-        known = self._records.get(name)
+        known = self._known(name)
         if known is not None:
             return _replay(known)
         options = step_options(fn)
@@ -126,6 +131,12 @@ class Steps:
         record = self._redaction.step(_failed(name, error))
         await self._record(record)
         return _replay(record)
+
+    def _known(self, name: str) -> StepRecord | None:
+        known = self._records.get(name)
+        if self._counts is not None:
+            self._counts["executed" if known is None else "replayed"] += 1
+        return known
 
     def _use(self, name: str) -> str:
         if not isinstance(name, str) or not name or len(name) > 200:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from amoxi_py.domain.event import Event
-from amoxi_py.engine.hub import Hub
+from amoxi_py.engine.hub import Follower, Hub
 from amoxi_py.ports.store import Store
 from amoxi_py.ports.views import LogPosition
 
@@ -31,12 +31,17 @@ class EventStream:
 
     A run's stream ends after its terminal event; a conversation's when it is erased in this process. `exhausted` is
     True when the run has ended and nothing comes after the cursor. `last_seq` is the log's last number at its opening.
+    With a `follower` that has heard everything after the cursor, the log is read only when it could not keep up; who
+    has made such a stream closes it.
     """
 
-    def __init__(self, store: Store, hub: Hub, position: LogPosition, after: int | None) -> None:
+    def __init__(
+        self, store: Store, hub: Hub, position: LogPosition, after: int | None, follower: Follower | None = None
+    ) -> None:
         self._store = store
         self._hub = hub
         self._position = position
+        self._follower = follower
         self._cursor = _start(position, after)
         self.last_seq = position.last_seq
         self.exhausted = position.ended_seq is not None and self._cursor >= position.ended_seq
@@ -54,34 +59,55 @@ class EventStream:
     async def __aiter__(self) -> AsyncGenerator[tuple[Event, ...], None]:
         if self.exhausted:
             return
-        follower = self._hub.follow(self._position.conversation, self._position.run)
+        heard = self._follower is not None
+        follower = self._follower or self._hub.follow(self._position.conversation, self._position.run)
+        self._follower = follower
         try:
             while not follower.ended:
-                follower.restart()
-                async with aclosing(read_pages(self._store, self._position, self._cursor)) as pages:
-                    async for page in pages:
-                        self._cursor = page[-1].seq
-                        yield page
-                        if self._ends(page):
-                            return
-                        del page
+                if not heard:
+                    follower.restart()
+                    async with aclosing(read_pages(self._store, self._position, self._cursor)) as pages:
+                        async for page in pages:
+                            self._cursor = page[-1].seq
+                            yield page
+                            if self.ends_with(page):
+                                return
+                            del page
+                heard = False
                 while not follower.overflowed:
                     new = self._unseen(await follower.take())
                     if new:
                         self._cursor = new[-1].seq
                         yield new
-                        if self._ends(new):
+                        if self.ends_with(new):
                             return
                     del new
         finally:
+            self.close()
+
+    def close(self) -> None:
+        """Follow no more; that is done at the end of iterating, too."""
+        follower, self._follower = self._follower, None
+        if follower is not None:
             self._hub.unfollow(self._position.conversation, follower)
 
     def _unseen(self, events: list[Event]) -> tuple[Event, ...]:
         cursor = self._cursor
         return tuple(event for event in events if event.seq > cursor)
 
-    def _ends(self, events: tuple[Event, ...]) -> bool:
+    @property
+    def at_hand(self) -> bool:
+        """Whether the next events are there already, and need no read."""
+        return self._follower is not None and self._follower.has_events
+
+    def ends_with(self, events: tuple[Event, ...]) -> bool:
+        """Whether nothing comes after a batch."""
         return self._position.run is not None and events[-1].type.ends_run
+
+
+def first_position(first: Event) -> LogPosition:
+    """Return where the log of a run is that has only had its first event."""
+    return LogPosition(conversation=first.conversation, run=first.run, first_seq=first.seq, last_seq=first.seq)
 
 
 def _start(position: LogPosition, after: int | None) -> int:

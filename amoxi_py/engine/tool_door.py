@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -20,15 +20,19 @@ from amoxi_py.domain.tool_call import Effect, ToolCall
 from amoxi_py.engine.calls import read_arguments
 from amoxi_py.engine.direct import CALL_KEY, asks_hooks, direct_call, started_reply
 from amoxi_py.engine.files import Files
+from amoxi_py.engine.gate import Gate
+from amoxi_py.engine.hub import Hub
 from amoxi_py.engine.instant_call import call_at_once
 from amoxi_py.engine.landing import Landing
+from amoxi_py.engine.measures import EngineMeasures
 from amoxi_py.engine.redaction import Redaction
 from amoxi_py.engine.requests import check_storable, digest_of
 from amoxi_py.engine.settings import EngineSettings
 from amoxi_py.engine.threads import ThreadPool
 from amoxi_py.engine.tracing import submitting
+from amoxi_py.engine.transcripts import Transcripts
 from amoxi_py.engine.worker import Worker
-from amoxi_py.errors import ArgumentsInvalid, InvalidRequest, NotFound, ValueNotStorable
+from amoxi_py.errors import ArgumentsInvalid, InvalidRequest, NotFound, TooMany, ValueNotStorable
 from amoxi_py.ports.clock import Clock
 from amoxi_py.ports.store import Store, Submission, Submitted
 from amoxi_py.ports.views import CallView
@@ -37,7 +41,11 @@ log = logging.getLogger("amoxi_py.tools")
 
 
 class ToolDoor:
-    """Lists and calls tools for a principal; `Engine` is the rest of the same door."""
+    """Lists and calls tools for a principal; `Engine` is the rest of the same door.
+
+    Attributes:
+        on_enrolled: Told the id of this process's worker each time that it gets one; to be set before the start.
+    """
 
     def __init__(
         self,
@@ -52,17 +60,41 @@ class ToolDoor:
     ) -> None:
         self.catalog = catalog
         self.settings = settings
+        self.gate = Gate(settings.limits)
         self.redaction = redaction
         self.files = files
         self._store = store
         self._instances = instances
         self._clock = clock
+        self.measures = EngineMeasures()
+        self.transcripts = Transcripts(store, settings.transcripts_ttl)
+        self._hub = Hub()
         self._landing = Landing(store, settings.poll)
         self._threads = ThreadPool(settings.tool_threads)
         self._worker: Worker | None = None
+        self.on_enrolled: Callable[[str], None] = lambda worker_id: None
         self._lingering: set[asyncio.Future[Any]] = set()
         self._callable = {name: tool for name, tool in catalog.tools.items() if tool.callable_directly}
         self._hooked = frozenset(name for name in catalog.tools if asks_hooks(catalog.hooks, name))
+
+    def now(self) -> float:
+        """Return the time of the store's clock, which is the same for all processes."""
+        return self._clock.now()
+
+    @property
+    def executing(self) -> int:
+        """How many runs are executed in this process now."""
+        return 0 if self._worker is None else self._worker.executing
+
+    @property
+    def readers(self) -> int:
+        """How many event streams are open in this process."""
+        return self._hub.readers
+
+    @property
+    def active_conversations(self) -> int:
+        """In how many conversations something is executed, followed or waited for in this process."""
+        return len(self._hub.conversations())
 
     def tools(self, principal: Principal) -> tuple[ToolDefinition, ...]:
         """Return the tools that a program may call directly for this principal, in the order of the catalog.
@@ -104,6 +136,7 @@ class ToolDoor:
             ArgumentsInvalid: the arguments do not fit.
             InvalidRequest: they are too long (`arguments_too_long`), or the key cannot be stored.
             Conflict: the key was used for another call.
+            TooMany: no more is admitted now.
         """
         check_storable("idempotency_key", idempotency_key)
         definition = self._tool_for(tool, principal)
@@ -137,13 +170,16 @@ class ToolDoor:
         Raises:
             NotFound: `tools` of this principal has no such tool.
             ArgumentsInvalid: the arguments do not fit.
+            TooMany: the principal has asked as often as it may in a minute.
             ValueError: it needs a run.
         """
         definition = self._tool_for(tool, principal)
         if self.needs_run(tool):
             raise ValueError(f"the tool {tool!r} needs a run; use submit_call")
         _, stored, values = self._read(definition, arguments)
-        return await call_at_once(
+        if self.settings.limits.requests_per_minute:
+            await self._count_request(principal)
+        called = await call_at_once(
             definition,
             encode_json(stored),
             values,
@@ -155,6 +191,8 @@ class ToolDoor:
             redaction=self.redaction,
             max_result=self.settings.max_result,
         )
+        self._store.measures.settled(called.tool, called.status.value)
+        return called
 
     async def _end_what_lingers(self, deadline: float, *, told: bool) -> None:
         """Wait for code of calls that were given up, until this time of the loop, and then tell it to end once more.
@@ -210,9 +248,31 @@ class ToolDoor:
 
     async def _land(self, submission: Submission, values: dict[str, Any] | None = None) -> Submitted:
         """Store a submission, in its span; `values` are those of `Landing.land`."""
+        owner, may_replace = submission.principal.owner_key, submission.may_replace
+        if submission.idempotency_key is None or (
+            self.gate.is_shut(owner, may_replace=may_replace) and not await self._store.knows_key(submission)
+        ):
+            self.gate.enter(owner, may_replace=may_replace)
         with submitting(submission.agent, submission.run_id, submission.conversation_id) as trace:
             submission = submission if trace is None else replace(submission, trace=trace)
-            return await self._landing.land(submission, self._worker, values)
+            try:
+                submitted = await self._landing.land(submission, self._worker, values)
+            except TooMany as error:
+                self.gate.heard(owner, error)
+                raise
+        if submitted.created:
+            self.gate.passed(owner)
+        return submitted
+
+    async def _count_request(self, principal: Principal) -> None:
+        """Count what becomes no run."""
+        owner = principal.owner_key
+        self.gate.enter(owner, run=False)
+        try:
+            await self._store.count_request(principal)
+        except TooMany as error:
+            self.gate.heard(owner, error)
+            raise
 
     def _tool_for(self, name: str, principal: Principal) -> ToolDefinition:
         tool = self._callable.get(name)

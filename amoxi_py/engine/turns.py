@@ -41,7 +41,11 @@ _MOST_CALLS = 128
 
 
 async def ask(
-    model: ChatModel, request: ModelRequest, deltas: Deltas | NoDeltas, tell: Callable[[Asked], None]
+    model: ChatModel,
+    request: ModelRequest,
+    deltas: Deltas | NoDeltas,
+    tell: Callable[[Asked], None],
+    heard: Callable[[], None] | None = None,
 ) -> Reply:
     """Return the model's finished reply, while its pieces are stored as deltas.
 
@@ -50,6 +54,7 @@ async def ask(
         request: With what.
         deltas: Take the pieces.
         tell: Is told which one is asked, by a model that asks others.
+        heard: Called when the first piece of text comes.
 
     Raises:
         ModelFailed: there is no reply, or none that can be used; with what it has used, where that is known.
@@ -59,6 +64,9 @@ async def ask(
     try:
         async for item in stream:
             if isinstance(item, TextDelta):
+                if heard is not None:
+                    heard()
+                    heard = None
                 deltas.add(item.text)
             elif isinstance(item, Asked):
                 tell(item)

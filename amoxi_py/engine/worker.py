@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Callable
 from typing import Any
 
 from amoxi_py.domain.ids import new_id
@@ -32,10 +33,15 @@ _LONGEST_PAUSE = 1.0
 
 
 class Worker:
-    """The part of a process that executes runs."""
+    """The part of a process that executes runs.
 
-    def __init__(self, parts: Parts) -> None:
+    `on_enrolled` is told the id that it has in the store, before anything is claimed under it; a new one after a lease
+    was lost.
+    """
+
+    def __init__(self, parts: Parts, on_enrolled: Callable[[str], None] = lambda worker_id: None) -> None:
         self._parts = parts
+        self._on_enrolled = on_enrolled
         self._keeper: LeaseKeeper | None = None
         self._claims = 0
         self._own: set[str] = set()
@@ -115,6 +121,20 @@ class Worker:
         """Return the execution of a run of this principal (and agent, when given), if it is here."""
         execution = self._by_id.get(run_id)
         return execution if execution is not None and execution.is_of(principal, agent) else None
+
+    @property
+    def executing(self) -> int:
+        """How many runs are executed here."""
+        return len(self._active)
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing is executed here now, or None."""
+        if self._claiming is None or self._claiming.done():
+            return "it has not begun, or has ended"
+        if self._keeper is None:
+            return "its lease was lost, and it has not got another one yet"
+        return None if self._keeper.current else "its lease could not be renewed in time"
 
     @property
     def keeper(self) -> LeaseKeeper | None:
@@ -208,11 +228,13 @@ class Worker:
         sent = self._parts.clock.running()
         lease = self._parts.settings.lease
         worker = await self._parts.store.enroll(new_id("worker"), lease)
+        self._on_enrolled(worker.id)
         self._claims = 0
         self._keeper = LeaseKeeper(self._parts.store, self._parts.clock, lease, worker, sent)
         self._keeper.start(self._lost)
 
     def _lost(self) -> None:
+        self._parts.measures.leases_lost += 1
         log.warning("this worker's lease was lost; its runs are dropped here and go on elsewhere")
         self._returning = asyncio.get_running_loop().create_task(self._come_back())
 
@@ -291,6 +313,8 @@ class Worker:
             if keeper is self._keeper:
                 self._claims += 1
             for rows in claimed:
+                if rows.lease.fence > 1:
+                    self._parts.measures.resumed["crash" if rows.crashes else "pause"] += 1
                 self.begin(rows)
             if len(claimed) < limit:
                 return

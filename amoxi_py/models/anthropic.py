@@ -31,6 +31,7 @@ from amoxi_py.models.sdk_stream import (
     Sdk,
     checked_address,
     checked_key,
+    posted,
     request_timeout,
     stream_reply,
 )
@@ -147,7 +148,7 @@ class AnthropicModel:
     def _ask(self, prompt: AnthropicPrompt, options: dict[str, Any]) -> AsyncGenerator[TextDelta | Reply, None]:
         client = self._clients.here()
         sent = {name: value for name, value in options.items() if name not in _OF_ADAPTER}
-        send = partial(client.messages.with_streaming_response.create, **self._body(prompt, sent))
+        send = partial(posted, client, "/v1/messages", self._body(prompt, sent))
         assembly = _Assembly(secret=self._key, prompt=prompt)
         patience = Patience(self._timeout, longest(options))
         return stream_reply(_SDK, self.name, client.base_url, send, assembly, self._key, patience)

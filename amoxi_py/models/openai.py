@@ -40,6 +40,7 @@ from amoxi_py.models.sdk_stream import (
     Sdk,
     checked_address,
     checked_key,
+    posted,
     request_timeout,
     stream_reply,
 )
@@ -137,8 +138,9 @@ class OpenAIModel:
             try:
                 async with aclosing(self._ask(body, longest(options))) as pieces:
                     async for piece in pieces:
-                        shown = True
-                        self._learned = self._learned | adjusted
+                        if not shown:
+                            shown = True
+                            self._learned = self._learned | adjusted
                         yield piece
                 return
             except ModelFailed as failed:
@@ -152,7 +154,7 @@ class OpenAIModel:
 
     def _ask(self, body: dict[str, Any], total: float) -> AsyncGenerator[TextDelta | Reply, None]:
         client = self._clients.here()
-        send = partial(client.chat.completions.with_streaming_response.create, **body)
+        send = partial(posted, client, "/chat/completions", body)
         assembly = _Assembly(secret=self._key, model=self._model)
         patience = Patience(self._timeout, total)
         return stream_reply(_SDK, self.name, client.base_url, send, assembly, self._key, patience)

@@ -1,15 +1,15 @@
 """What the adapters on official SDKs share: a client per event loop, the raw stream, and lost connections as failures.
 
 The SDKs come from one generator: their clients, responses and errors are alike, and so is what is read of them here.
-They are used in their raw streaming mode, since their typed streams cost more than all the rest of a turn. They do not
-retry; the engine does.
+They send what they are given as it is, and what comes is read here: their types for requests and for streams cost more
+than all the rest of a turn. They do not retry; the engine does.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -30,12 +30,17 @@ CONNECTIONS = httpx2.Limits(max_connections=5000, max_keepalive_connections=5000
 _TRANSPORT_ERRORS = (httpx2.HTTPError, httpx2.StreamError, aiohttp.ClientError, OSError)
 _EVENT_LINES = (b"data:", b"event:", b":")
 _LATE_END_S = 0.1
+_EXTRAS = ("extra_body", "extra_headers")
 
 Client = TypeVar("Client", bound="SdkClient")
 
 
 class SdkClient(Protocol):
-    """What is used of an SDK's client besides its request."""
+    """What is used of an SDK's client."""
+
+    async def post(self, path: str, *, cast_to: Any, body: Any, options: Any, stream: bool) -> Any:
+        """Send a request as JSON; return its answer as `cast_to` as soon as its headers are there."""
+        ...
 
     async def close(self) -> None:
         """Close its connections."""
@@ -127,11 +132,28 @@ def request_timeout(seconds: float) -> httpx2.Timeout:
     return httpx2.Timeout(seconds, connect=min(10.0, seconds))
 
 
+@asynccontextmanager
+async def posted(client: SdkClient, path: str, body: Mapping[str, Any]) -> AsyncIterator[httpx2.Response]:
+    """Send a request, and give its answer until the end of the block.
+
+    `extra_body` of `body` are more fields of it, which the SDK has no names for, and `extra_headers` are no fields.
+    """
+    fields = {name: value for name, value in body.items() if name not in _EXTRAS} | body.get("extra_body", {})
+    options = {"headers": body.get("extra_headers", {})}
+    response: httpx2.Response = await client.post(
+        path, cast_to=httpx2.Response, body=fields, options=options, stream=True
+    )
+    try:
+        yield response
+    finally:
+        await response.aclose()
+
+
 async def stream_reply(
     sdk: Sdk,
     model: str,
     address: object,
-    send: Callable[[], AbstractAsyncContextManager[Any]],
+    send: Callable[[], AbstractAsyncContextManager[httpx2.Response]],
     assembly: Assembly,
     secret: str,
     patience: Patience,
@@ -142,7 +164,7 @@ async def stream_reply(
         sdk: Which errors are the SDK's.
         model: The model's name, for messages.
         address: Where the request goes.
-        send: Makes the SDK's request in raw streaming mode.
+        send: Sends the request, see `posted`.
         assembly: What makes a reply of what comes.
         secret: The key, which must not be in a text for the log.
         patience: How long it is waited for.
@@ -162,7 +184,7 @@ async def stream_reply(
 
 async def _sent(
     sdk: Sdk,
-    send: Callable[[], AbstractAsyncContextManager[Any]],
+    send: Callable[[], AbstractAsyncContextManager[httpx2.Response]],
     assembly: Assembly,
     secret: str,
     patience: Patience,
@@ -184,12 +206,12 @@ async def _sent(
 
 
 async def _pieces(
-    response: Any, assembly: Assembly, secret: str, patience: Patience
+    response: httpx2.Response, assembly: Assembly, secret: str, patience: Patience
 ) -> AsyncGenerator[str | None, None]:
     if response.headers.get("content-type", "").startswith("text/event-stream"):
-        chunks = response.iter_bytes()
+        chunks: AsyncIterator[bytes] = response.aiter_bytes()
     else:
-        body: bytes = await patience.wait(response.read())
+        body: bytes = await patience.wait(response.aread())
         if not body.lstrip().startswith(_EVENT_LINES):
             yield _understood(assembly.add_whole, body, "the answer", "model_unavailable", secret)
             return

@@ -58,11 +58,23 @@ class Summary(Struct, frozen=True, kw_only=True):
     text: str
 
 
+class HistoryMark(Struct, frozen=True):
+    """How far a history goes: to before a run, after a summary (or none), by the store's own keys."""
+
+    run: int
+    summary: int | None
+
+
 class History(Struct, frozen=True, kw_only=True):
-    """What was said in a thread before a run's own messages: what is left after the newest summary, and that one."""
+    """What was said in a thread before a run's own messages: what is left after the newest summary, and that one.
+
+    When it `follows` its messages are only those after what was known; its `mark` is what is known with it.
+    """
 
     messages: tuple[Message, ...] = ()
     summary: Summary | None = None
+    follows: bool = False
+    mark: HistoryMark | None = None
 
 
 class Change(Struct, frozen=True, kw_only=True):

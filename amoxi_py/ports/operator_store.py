@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Run, RunStatus
+from amoxi_py.ports.kept_data import KeptDataStore
 from amoxi_py.ports.store import Store
 from amoxi_py.ports.views import CallView, Page
 
@@ -28,7 +29,23 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     owner_key: str | None = None
 
 
-class OperatorStore(Store, Protocol):
+class Backlog(Struct, frozen=True, kw_only=True):
+    """What is open in a store, over all principals and processes; each count stops at a few thousand.
+
+    Attributes:
+        queued: Runs that may be claimed now, or at a time that is set.
+        running: Runs that a worker has, alive or not.
+        approvals: Calls that wait for a decision and have not expired.
+        oldest: For how many seconds the oldest run has been waiting that may be claimed now; 0 when there is none.
+    """
+
+    queued: int
+    running: int
+    approvals: int
+    oldest: float
+
+
+class OperatorStore(KeptDataStore, Store, Protocol):
     """The store, as only the person who runs the app may use it."""
 
     async def find_runs(self, wanted: RunFilter, *, limit: int = 50, cursor: str | None = None) -> Page[Run]:
@@ -50,6 +67,10 @@ class OperatorStore(Store, Protocol):
         Raises:
             InvalidRequest: the cursor is none.
         """
+        ...
+
+    async def backlog(self, now: float) -> Backlog:
+        """Return what is open; it looks at a bounded number of rows, along indexes."""
         ...
 
     async def owner_of(self, run_id: str) -> Principal:

@@ -6,9 +6,12 @@ A secret is never in a record: its `key` is a digest of it.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Protocol
 
 from msgspec import Struct
+
+from amoxi_py.domain.principal import Principal
 
 
 class Record(Struct, frozen=True, kw_only=True):
@@ -18,7 +21,7 @@ class Record(Struct, frozen=True, kw_only=True):
         kind: What it is, such as `oauth.code`.
         key: Its name among those of its kind.
         group: What it belongs to, so that all of a group can be found and forgotten together. What belongs to a
-            conversation or to a run, by its id, is erased with it.
+            conversation or to a run, by its id, or to a principal (`group_of`), is erased with it.
         content: JSON text.
         expires_at: When it is gone, in seconds since 1970; None: never.
     """
@@ -28,6 +31,11 @@ class Record(Struct, frozen=True, kw_only=True):
     group: str | None = None
     content: str
     expires_at: float | None = None
+
+
+def group_of(principal: Principal) -> str:
+    """Return the group of what belongs to a principal: 64 hex digits, from which nobody reads who it is."""
+    return hashlib.sha256(principal.owner_key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class RecordStore(Protocol):

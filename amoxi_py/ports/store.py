@@ -21,12 +21,13 @@ from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Lease, Run, RunRows
 from amoxi_py.domain.usage import Usage
-from amoxi_py.ports.changes import Change, History
+from amoxi_py.ports.changes import Change, History, HistoryMark
 from amoxi_py.ports.clock import Clock
 from amoxi_py.ports.deliveries import ArrivalPage, Behind, Delivery, HandlerLease
 from amoxi_py.ports.files import FileStore
 from amoxi_py.ports.inputs import Answer, Signal, Verdict
 from amoxi_py.ports.listening import EventListener, GapListener, Interest
+from amoxi_py.ports.measures import MeasuredStore
 from amoxi_py.ports.records import RecordStore
 from amoxi_py.ports.tasks import TaskStore
 from amoxi_py.ports.transactions import TransactionStore
@@ -73,6 +74,11 @@ class Submission(Struct, frozen=True, kw_only=True):
     trace: str | None = None
     reply: Message | None = None
 
+    @property
+    def may_replace(self) -> bool:
+        """Whether it takes the place of what is open in its conversation, if there is anything."""
+        return self.on_busy == "replace" and not self.new_conversation
+
 
 class Submitted(Struct, frozen=True, kw_only=True):
     """The run of a submission.
@@ -92,7 +98,7 @@ class Submitted(Struct, frozen=True, kw_only=True):
     busy: bool = False
 
 
-class Store(FileStore, RecordStore, TaskStore, TransactionStore, WebhookStore, Protocol):
+class Store(FileStore, MeasuredStore, RecordStore, TaskStore, TransactionStore, WebhookStore, Protocol):
     """Runs, conversations, their logs, files, records and webhooks, durably.
 
     Events are given to the listener of `open`, on the event loop, in the order of each conversation's log and after
@@ -139,6 +145,22 @@ class Store(FileStore, RecordStore, TaskStore, TransactionStore, WebhookStore, P
             NotFound: the conversation is not this principal's with this agent, or a file is not this principal's.
             Conflict: the key was used with another body (`idempotency_key_reused`), or the conversation is busy and the
                 submission says `reject` (`conversation_busy`).
+            TooMany: the store's limits do not admit one more run now (`domain.limits.REFUSALS`). That is found out
+                after the key, and before anything of the conversation is touched.
+        """
+        ...
+
+    async def knows_key(self, submission: Submission) -> bool:
+        """Whether a run is known under the idempotency key of a submission; a read of what is committed."""
+        ...
+
+    async def count_request(self, principal: Principal) -> None:
+        """Count something that a principal asks for and that becomes no run, where requests are limited.
+
+        When the answer to the commit is lost, it may count twice.
+
+        Raises:
+            TooMany: the principal has asked as often as it may in a minute (`too_many_requests`); nothing is counted.
         """
         ...
 
@@ -221,6 +243,10 @@ class Store(FileStore, RecordStore, TaskStore, TransactionStore, WebhookStore, P
         """Take a worker off the list; runs that still name it are handed over at once, not counted as crashes."""
         ...
 
+    async def expire_worker(self, worker_id: str) -> None:
+        """End the lease of a worker (its public id) whose process is surely dead: its runs are due as after a crash."""
+        ...
+
     async def claim(
         self,
         worker: WorkerKey,
@@ -245,11 +271,15 @@ class Store(FileStore, RecordStore, TaskStore, TransactionStore, WebhookStore, P
         """Read a leased run's rows anew; raise `LeaseLost` when the lease is not current."""
         ...
 
-    async def history(self, lease: Lease) -> History:
+    async def history(self, lease: Lease, known: HistoryMark | None = None) -> History:
         """Read the messages of the conversation's earlier runs, with their calls, in order; all of them have ended.
 
-        Those that the newest summary of the thread stands for are left out. A child run is a thread of its own, so it
-        has no earlier ones.
+        Those that the newest summary of the thread stands for are left out, and those that are `known` by an earlier
+        history of the same conversation, if there is no newer summary. A child run is a thread of its own, so it has no
+        earlier ones.
+
+        Raises:
+            LeaseLost: the run was erased.
         """
         ...
 
@@ -416,8 +446,4 @@ class Store(FileStore, RecordStore, TaskStore, TransactionStore, WebhookStore, P
 
     async def secret(self, name: str, proposed: str) -> str:
         """Return the app's stored secret of this name; the first one proposed is kept."""
-        ...
-
-    async def busy_runs(self) -> int:
-        """Return how many runs are open (queued, running or waiting), without scanning ended ones."""
         ...

@@ -119,6 +119,34 @@ def test_files_of_a_refused_message_are_gone_and_it_can_be_sent_again(a2a_app: A
     asyncio.run(scene())
 
 
+def test_files_of_a_message_that_is_known_to_be_too_much_are_not_stored(
+    a2a_app: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored: list[str] = []
+    add = Files.add
+
+    async def counted(self: Files, principal: Any, name: str, *more: Any) -> Any:
+        stored.append(name)
+        return await add(self, principal, name, *more)
+
+    monkeypatch.setattr(Files, "add", counted)
+
+    async def scene() -> None:
+        async with a2a_app(SOURCE, {"ai.limits.runs-per-day": 1}) as app, app.caller() as partner:
+            first = await partner.send(parts=PARTS, id="known", params=CLERK)
+            for _ in range(100):  # it is known for a second; then the store is asked again
+                before = len(stored)
+                assert (await partner.send(parts=PARTS, params=CLERK))["code"] == -32603
+                if len(stored) == before:
+                    break
+            else:
+                raise AssertionError("they were stored each time")
+            assert (await partner.send(parts=PARTS, id="known", params=CLERK))["id"] == first["id"]
+            assert files_in(tmp_path) == 1
+
+    asyncio.run(scene())
+
+
 def test_the_same_message_many_times_at_once_is_one_task_with_one_set_of_files(a2a_app: Any, tmp_path: Path) -> None:
     async def scene() -> None:
         async with a2a_app(SOURCE) as app, app.caller() as partner:

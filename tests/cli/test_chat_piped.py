@@ -58,6 +58,19 @@ def test_where_nobody_can_be_asked_the_run_goes_on_waiting_and_the_command_fails
     assert not (shop / "cancelled.log").exists()
 
 
+def test_a_message_over_a_limit_is_refused_with_the_reason(shop: Path, amoxi: Any, read: Any) -> None:
+    env = {"AI_LIMITS_RUNS_PER_DAY": "1"}
+    answer = amoxi(shop, "chat", stdin="Look up order A-1001\nLook up order A-1002\n", env=env)
+    assert answer.returncode == 1
+    assert answer.stdout.count("Here's what I found:") == 1
+    assert "you have used today's budget of 1 run; the next day begins at 00:00 UTC" in answer.stderr
+    assert "Traceback" not in answer.stderr
+    [run] = read(shop, "runs", "list")["items"]
+    again = amoxi(shop, "runs", "retry", run["id"], env=env)
+    assert again.returncode == 1
+    assert "you have used today's budget of 1 run" in again.stderr
+
+
 def test_without_a_name_an_app_with_several_agents_lists_them(amoxi: Any, app_folder: Any) -> None:
     folder = app_folder({"app/__init__.py": TWO_AGENTS})
     answer = amoxi(folder, "chat", "--message", "hi")

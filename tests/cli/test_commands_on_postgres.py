@@ -183,3 +183,26 @@ def test_processes_that_want_more_connections_than_there_are_are_told_of_once(
     server = serve(shop, env={**env, "AI_STORE_CONNECTIONS": "5"}, args=["--workers", "2"])
     server.wait_log("(2 processes)")
     assert "a process opens" not in server.log()
+
+
+def test_what_is_old_is_purged_and_all_of_a_caller_exported_and_erased(
+    shop: Path, serve: Any, amoxi: Any, env: dict[str, str]
+) -> None:
+    url = env["DATABASE_URL"]
+    server = serve(shop, env=env | CALLER)
+    for message in ("Look up order A-1001", "Cancel order A-1002"):
+        call(server, "/agents/shop/runs?wait=1", {"message": message})
+    wait_for(lambda: len(call(server, "/approvals")["items"]) == 1)
+    call(server, "/agents/shop/runs?wait=30", {"message": "Look up order A-1003"})
+    do(url, "UPDATE amoxi.conversation SET created_at = 0, updated_at = 0 WHERE key <= 2")
+    purged = amoxi(shop, "runs", "purge", "--older-than", "30", env=env)
+    assert purged.stdout == "older than 30 days and ended: 1 conversations with 1 runs deleted\n", purged.stderr
+    lines = [json.loads(line) for line in amoxi(shop, "export", "api:acme", env=env).stdout.splitlines()]
+    assert [line["status"] for line in lines if line["type"] == "run"] == ["completed", "waiting"]
+    erased = json.loads(amoxi(shop, "erase", "api:acme", "--yes", "--json", env=env).stdout)
+    assert erased["conversations"] == 2
+    assert call(server, "/agents/shop/conversations")["items"] == []
+    tables = rows(url, "SELECT tablename FROM pg_tables WHERE schemaname = 'amoxi'")
+    assert [
+        name for (name,) in tables if rows(url, f"SELECT 1 FROM amoxi.{name} AS t WHERE t::text LIKE '%acme%'")
+    ] == []

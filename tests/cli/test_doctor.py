@@ -244,12 +244,12 @@ def test_an_a2a_door_that_cannot_work_is_an_error_and_one_that_hardly_can_a_warn
     doctor: Any, app_folder: Any
 ) -> None:
     settings = {"server": {"public-url": "http://kiosk.example.com"}, "ai": {"a2a": {"enabled": True}}}
-    settings["ai"]["a2a"] |= {"default-agent": "nobody", "card-key": "canary-of-the-key"}
-    code, report = doctor(app_folder(settings=settings))
+    settings["ai"]["a2a"] |= {"default-agent": "nobody"}
+    code, report = doctor(app_folder(settings=settings), env={"AI_A2A_CARD_KEY": "canary-of-the-key"})
     assert code == 1
     errors = [finding["text"] for finding in levels(report, "error")]
     assert any("'nobody', but this agent is not there: set it to one of echo" in text for text in errors)
-    assert any("'ai.a2a.card-key' from application.json cannot sign the agent card" in text for text in errors)
+    assert any("'ai.a2a.card-key' from AI_A2A_CARD_KEY cannot sign the agent card" in text for text in errors)
     told = [finding["text"] for finding in levels(report, "warning")]
     assert any("amoxi token NAME --kind a2a" in text for text in told)
     assert any("'server.public-url' is 'http://kiosk.example.com'" in text for text in told)

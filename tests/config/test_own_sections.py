@@ -204,3 +204,15 @@ def test_a_model_that_breaks_stops_with_its_name(refusal: Callable[..., list[str
 def test_a_variable_that_is_nearly_one_of_a_section_warns(own: Callable[..., OwnSections]) -> None:
     found = own(environ={"SHOP_API_ULR": "x", "SHOP_OF_HORRORS_IS_A_FILM": "y", "SHOP_API_KEY_FILE": ""})
     assert found.warnings == ("the variable 'SHOP_API_ULR' is no setting; did you mean 'SHOP_API_URL'?",)
+
+
+@pytest.mark.parametrize("here", [{}, {"SHOP_API_KEY": SECRET}])
+def test_a_secret_in_a_file_of_settings_is_warned_about_and_not_told(
+    own: Callable[..., OwnSections], here: dict[str, str]
+) -> None:
+    environ = {"SHOP_SMTP_PASS_WORD": "of-the-environment", **here}
+    found = own(content={"shop": {"api-key": SECRET}}, environ=environ)
+    assert found.warnings == (
+        "'shop.api-key' from application.json is a secret, and such a file is copied and shared: set the variable "
+        "SHOP_API_KEY, or SHOP_API_KEY_FILE to a file that holds it",
+    )

@@ -20,6 +20,7 @@ from amoxi_py.domain.approval import Approval
 from amoxi_py.domain.encoding import encode_json
 from amoxi_py.domain.event import Event, EventType, NewEvent
 from amoxi_py.domain.ids import call_id, child_message_id, child_run_id, new_id
+from amoxi_py.domain.limits import NO_LIMITS, Limits
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Lease, RunFailure, RunRows
@@ -64,7 +65,7 @@ class MovableClock:
 class Place(Protocol):
     """Where data are that were empty at first, for as many stores as there are processes on them."""
 
-    def store(self, clock: MovableClock) -> Store:
+    def store(self, clock: MovableClock, limits: Limits = NO_LIMITS) -> Store:
         """Make one more store on the data."""
         ...
 
@@ -82,10 +83,11 @@ class World:
 
     ann, bob, fin, agent = ANN, BOB, FIN, AGENT
 
-    def __init__(self, place: Place, clock: MovableClock | None = None) -> None:
+    def __init__(self, place: Place, clock: MovableClock | None = None, limits: Limits = NO_LIMITS) -> None:
         self.clock = clock or MovableClock()
         self.place = place
-        self.store = place.store(self.clock)
+        self.limits = limits
+        self.store = place.store(self.clock, limits)
         self.told: list[Event] = []
         self._numbers: dict[tuple[int, int], int] = {}
         self._claims = 0
@@ -96,7 +98,7 @@ class World:
     @asynccontextmanager
     async def other_process(self) -> AsyncIterator[World]:
         """A second store on the same data, as another process has it."""
-        other = World(self.place, self.clock)
+        other = World(self.place, self.clock, self.limits)
         await other.open()
         try:
             yield other
@@ -316,8 +318,8 @@ class SqlitePlace:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def store(self, clock: MovableClock) -> SqliteStore:
-        return SqliteStore(self._folder, clock=clock, synchronous="OFF")
+    def store(self, clock: MovableClock, limits: Limits = NO_LIMITS) -> SqliteStore:
+        return SqliteStore(self._folder, clock=clock, synchronous="OFF", limits=limits)
 
     def lose_answer(self, store: SqliteStore) -> None:
         writer = store._writer
@@ -359,11 +361,11 @@ class PostgresPlace:
         self._proxy = proxy
         self._doors: dict[int, Door] = {}
 
-    def store(self, clock: MovableClock) -> Store:
+    def store(self, clock: MovableClock, limits: Limits = NO_LIMITS) -> Store:
         from amoxi_py.stores.postgres.store import PostgresStore  # half a second that SQLite's tests do not need
 
         door = self._proxy.door()
-        store = PostgresStore(door.url(self._dsn), schema=self._schema, clock=clock)
+        store = PostgresStore(door.url(self._dsn), schema=self._schema, clock=clock, limits=limits)
         self._doors[id(store)] = door
         return store
 
@@ -445,6 +447,21 @@ async def world(fresh_data: Callable[[], Place]) -> AsyncIterator[World]:
     await world.open()
     yield world
     await world.store.close()
+
+
+@pytest.fixture
+async def world_with(fresh_data: Callable[[], Place]) -> AsyncIterator[Callable[..., Awaitable[World]]]:
+    """Gives a world with limits."""
+    worlds: list[World] = []
+
+    async def make(**limits: int) -> World:
+        worlds.append(World(fresh_data(), limits=Limits(**limits)))
+        await worlds[-1].open()
+        return worlds[-1]
+
+    yield make
+    for world in worlds:
+        await world.store.close()
 
 
 @pytest.fixture

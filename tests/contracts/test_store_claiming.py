@@ -172,6 +172,27 @@ async def test_a_retired_worker_hands_its_runs_over_at_once_and_not_as_crashes(w
         await world.store.write(world.finish(lease, 1))
 
 
+async def test_the_runs_of_a_worker_whose_process_is_known_to_be_dead_are_due_at_once_as_after_a_crash(
+    world: Any,
+) -> None:
+    first, second, third = await world.worker(), await world.worker(), await world.worker()
+    lost, kept = await world.start(first), await world.start(third)
+    world.lose_answer()
+    await world.store.expire_worker(first.id)
+    await world.store.expire_worker("worker_that_is_gone")
+    with pytest.raises(LeaseLost):
+        world.store.renew(first, 30.0)
+    (rows,) = await world.claim_rows(second)
+    assert (rows.lease.run_id, rows.attempt, rows.crashes) == (lost.run_id, 2, 1)
+    with pytest.raises(LeaseLost):
+        await world.store.write(world.finish(lost, 1))
+    world.clock.move(1)
+    await world.store.expire_worker(first.id)
+    assert (await world.store.load(rows.lease)).attempt == 2
+    assert (await world.store.load(kept)).attempt == 1
+    world.store.renew(third, 30.0)
+
+
 async def test_a_stale_fence_writes_loads_and_releases_nothing(world: Any) -> None:
     lease = await world.start(await world.worker(lease_s=5))
     world.clock.move(6)

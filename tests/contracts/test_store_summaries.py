@@ -77,3 +77,38 @@ async def test_what_a_model_wants_back_and_all_that_a_run_has_used_are_kept(worl
     assert (await world.store.get_run(lease.run_id, world.ann)).usage == more
     history = await world.store.history(await world.start(await world.worker(), conversation=conversation))
     assert [one.kept for one in history.messages] == [None, '[{"signature":"x"}]', None]
+
+
+async def test_what_is_known_of_a_history_is_not_read_again_unless_a_newer_summary_stands_for_it(world: Any) -> None:
+    worker = await world.worker()
+    first = await world.start(worker, text="ask 0")
+    conversation = (await world.store.get_run(first.run_id, world.ann)).conversation_id
+    await world.store.write(world.finish(first, 1, text="done 0"))
+    second = await world.start(worker, text="ask 1", conversation=conversation)
+    whole = await world.store.history(second)
+    assert (whole.follows, [one.text for one in whole.messages]) == (False, ["ask 0", "done 0"])
+    nothing = await world.store.history(second, whole.mark)
+    assert (nothing.follows, nothing.messages, nothing.mark) == (True, (), whole.mark)
+    async with world.other_process() as other:
+        await other.store.cancel(second.run_id, world.ann)
+    await world.store.release(second)
+    third = await world.start(worker, text="ask 2", conversation=conversation)
+    rest = await world.store.history(third, whole.mark)
+    assert (rest.follows, [one.text for one in rest.messages]) == (True, ["ask 1"])
+    await world.store.write(world.change(third, summary=Summary(run_id=first.run_id, turn=0, text="sum")))
+    again = await world.store.history(third, rest.mark)
+    assert (again.follows, [one.text for one in again.messages], again.summary.text) == (
+        False,
+        ["done 0", "ask 1"],
+        "sum",
+    )
+    assert (await world.store.history(third, again.mark)).follows
+    await world.store.write(world.change(third, summary=Summary(run_id=third.run_id, turn=0, text="all")))
+    in_it = await world.store.history(third, again.mark)
+    await world.store.write(world.finish(third, 1, text="done 2"))
+    last = await world.start(worker, conversation=conversation)
+    after = await world.store.history(last, in_it.mark)
+    assert (after.follows, [one.text for one in after.messages]) == (False, ["done 2"]), "and not what it stands for"
+    await world.store.erase(conversation, world.ann)
+    with pytest.raises(LeaseLost):
+        await world.store.history(last, after.mark)

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from crash_app import Ledger, PackingTools, ShopAgent, ShopTools, tell_of_cancelled
 from evidence import DATABASE, STEPS, rows_of, schema_of, steps_in, table_of
+from msgspec.structs import replace
 
 from amoxi_py.declare.declarations import build_declarations
 from amoxi_py.declare.injection import OpenInstances
@@ -28,12 +29,14 @@ from amoxi_py.errors import Conflict, NotFound
 from amoxi_py.models.script import call
 from amoxi_py.models.scripted import ScriptedModel
 from amoxi_py.ports.files import NewFile
+from amoxi_py.ports.operator_store import OperatorStore
 from amoxi_py.ports.records import Record
-from amoxi_py.ports.store import Store
+from amoxi_py.ports.store import Store, Submission
 from amoxi_py.stores.sqlite.store import SqliteStore
 from amoxi_py.testing.scene import SCENE
 
 ANA = Principal(id="user:ana", channel="code")
+BEN = Principal(id="user:ben", channel="code")
 NOTE = NewFile(id="file_note", principal=ANA, name="note.txt", media_type="text/plain")
 DECLARED = build_declarations([ShopTools, ShopAgent, tell_of_cancelled], provided=[Ledger])
 """Built once: the processes that are killed are forks of one that has imported this."""
@@ -115,9 +118,12 @@ async def play_everything() -> None:
     await engine.start()
     await port.secret("cookie", "s" * 32)
     await records(port)
+    await port.count_request(ANA)
     run = await everything(engine, port)
     await webhooks(port, run)
     await read_all(engine, port, run)
+    await kept_data(cast(OperatorStore, store), run)
+    await port.expire_worker("worker_of_nobody")
     await engine.ready()
     await both_told(ledger)
     if first_process:  # the next one shows nothing more by it
@@ -205,6 +211,9 @@ async def read_all(engine: Engine, store: Store, run: Run) -> None:
     await engine.list_conversations(ANA)
     await engine.read_conversation(run.conversation_id, ANA)
     await store.run_messages(run.id, ANA)
+    key: dict[str, Any] = {"agent": run.agent, "principal": ANA, "idempotency_key": "k-first"}
+    ids = {"run_id": "new", "message_id": "new", "conversation_id": "new"}
+    assert await store.knows_key(Submission(**ids, **key, new_conversation=True, text=""))
     log = await store.find_log(ANA, run_id=run.id)
     assert log.run is not None
     lease = Lease(run_id=run.id, run=log.run, conversation=log.conversation, worker=1, fence=1)
@@ -247,6 +256,18 @@ async def webhooks(store: Store, run: Run) -> None:
     assert (hook.cursor, hook.failures, held.webhook.failures) == (7, 0, 1)
     assert (await store.list_webhooks(run.id, ANA)).items == (hook,)
     await store.drop_webhook(run.id, ANA, "hook")
+
+
+async def kept_data(store: OperatorStore, run: Run) -> None:
+    """Read all of a conversation, and forget somebody; nothing is old enough to be purged."""
+    kept = (await store.kept_runs(run.conversation_id, ANA)).items
+    assert kept[0].run.id == run.id
+    assert (await store.made_decisions(ANA)).items
+    assert await store.tenants_with(ANA.id) == ()
+    await store.save_file(replace(NOTE, id="file_of_ben", principal=BEN), content())
+    await store.forget_principal(BEN)
+    assert (await store.kept_files(BEN)).items == ()
+    assert (await store.purge(0.0)).conversations == 0
 
 
 async def until_ended(engine: Engine, run: Run, decisions: dict[str, str]) -> Run:

@@ -10,6 +10,8 @@ from crash_scenario import play_everything
 from evidence import DATABASE, booked, effects, recorded_before, rows_of
 
 from amoxi_py.ports.files import FileStore
+from amoxi_py.ports.kept_data import KeptDataStore
+from amoxi_py.ports.measures import MeasuredStore
 from amoxi_py.ports.records import RecordStore
 from amoxi_py.ports.store import Store
 from amoxi_py.ports.tasks import TaskStore
@@ -22,7 +24,7 @@ FILE_PARTS = 9
 POSTGRES_PARTS = 44
 VERBS = {
     name
-    for port in (Store, FileStore, RecordStore, TaskStore, TransactionStore, WebhookStore)
+    for port in (Store, FileStore, KeptDataStore, MeasuredStore, RecordStore, TaskStore, TransactionStore, WebhookStore)
     for name, verb in vars(port).items()
     if callable(verb) and not name.startswith("_")
 }

@@ -1,6 +1,6 @@
 """An orderly stop loses nothing that a hard kill would have kept, and nothing holds it up."""
 
-# O32, without its MCP part
+# O32; its MCP part is in tests/mcp/test_mcp_processes.py
 
 from __future__ import annotations
 

@@ -55,6 +55,14 @@ def test_due_runs_are_found_along_their_own_indexes(plans: dict[str, str]) -> No
     assert "event_place" in plans["arrivals"]
 
 
+def test_what_is_in_flight_is_counted_along_an_index_of_that_alone(plans: dict[str, str]) -> None:
+    for name in ("count_in_flight", "standings"):
+        assert "using run_in_flight on" in plans[name], plans[name]
+    assert "run_open" in plans["in_flight_in_conversation"], plans["in_flight_in_conversation"]
+    for name in ("old_usage", "sweep_usage"):
+        assert "principal_usage_day" in plans[name], plans[name]
+
+
 def test_tasks_and_webhooks_are_found_along_their_own_indexes(plans: dict[str, str]) -> None:
     assert "Sort" not in plans["list_tasks"], "a page is read no further than it goes"
     for name in ("list_tasks", "count_tasks", "tasks_that_ask"):

@@ -92,6 +92,21 @@ async def test_nothing_personal_stays_and_after_minutes_nothing_at_all(
     assert b"private sentence" not in (tmp_path / "amoxi.db").read_bytes()
 
 
+async def test_what_was_erased_of_a_principal_is_in_no_file_of_an_open_store(
+    tmp_path: Path, submission: Callable[..., Submission]
+) -> None:
+    store = SqliteStore(tmp_path)
+    await store.open(lambda events: None)
+    run = (await store.submit(submission("the private sentence"))).run
+    await store.erase(run.conversation_id, ANN)
+    await store.forget_principal(ANN)
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    assert [name for name, found in files.items() if b"private sentence" in found] == []
+    await store.submit(submission("the next one"))
+    await store.close()
+    assert rows(tmp_path, "SELECT text FROM message") == [("the next one",)]
+
+
 async def test_a_run_that_ended_long_before_leaves_nothing(
     tmp_path: Path, submission: Callable[..., Submission], clock: Any
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from amoxi_py.domain.limits import Limits
 from amoxi_py.domain.principal import Principal
 from amoxi_py.ports.store import Submission
 from amoxi_py.stores.sql.transaction import load_queries
@@ -21,7 +22,12 @@ SMALL = ("SCAN j", "SCAN w", "SCAN (subquery", "SCAN json_each", "SCAN CONSTANT"
 IN_ORDER_WITH_LIMIT = {"oldest_idempotency_keys"}
 OPEN_ONLY = {
     "count_open_runs": ["SCAN run USING INDEX run_open", "SCAN run USING INDEX run_open_child"],
+    "backlog": [
+        "SCAN run USING INDEX run_leased",
+        "SCAN t USING INDEX tool_call_open",
+    ],
     "find_open_runs": ["SCAN run USING INDEX run_open"],
+    "count_in_flight": ["SCAN run USING COVERING INDEX run_in_flight"],
 }
 PAGES = {"list_approvals", "list_conversations", "list_runs", "list_tasks", "newest_messages", "open_approvals"}
 
@@ -89,3 +95,44 @@ async def test_finding_due_runs_costs_no_more_when_one_principal_has_queued_thou
             work.append([work_of(database, "due_runs", now=now, limit=10), *by_principal])
     await store.close()
     assert work[0] == work[1]
+
+
+@pytest.mark.anyio
+async def test_what_is_counted_at_the_gate_costs_no_more_when_thousands_wait(
+    tmp_path: Path, submission: Callable[..., Submission]
+) -> None:
+    store = await open_store(tmp_path)
+    work: list[list[int]] = []
+    for count in (100, 2000):
+        await asyncio.gather(*(store.submit(submission()) for _ in range(count)))
+        with closing(sqlite3.connect(tmp_path / "amoxi.db", isolation_level=None)) as database:
+            database.execute("UPDATE run SET status = 'waiting'")
+            await store.submit(submission())
+            values = {"rows": '["user:ann"]', "limit": 8, "day": 0, "minute": 0}
+            work.append([work_of(database, "count_in_flight", limit=8), work_of(database, "standings", **values)])
+    await store.close()
+    assert work[0] == work[1]
+
+
+@pytest.mark.anyio
+async def test_what_was_used_on_days_that_are_over_is_removed(
+    tmp_path: Path, submission: Callable[..., Submission]
+) -> None:
+    store = SqliteStore(tmp_path, limits=Limits(runs_per_day=5))
+    await store.open(lambda events: None)
+    with closing(sqlite3.connect(tmp_path / "amoxi.db", isolation_level=None)) as database:
+
+        def days() -> list[int]:
+            return [day for (day,) in database.execute("SELECT day FROM principal_usage ORDER BY day")]
+
+        for _ in range(3):
+            await store.submit(submission(principal=Principal(id="user:old")))
+            database.execute("UPDATE principal_usage SET day = 20000, principal = principal || day || key")
+        await store.submit(submission())
+        assert days().count(20000) == 3
+        await store.enroll("worker", 30.0)  # it sweeps
+        async with asyncio.timeout(60):
+            while len(days()) > 1:
+                await asyncio.sleep(0.01)
+        assert days()[0] > 20000
+    await store.close()

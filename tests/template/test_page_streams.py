@@ -155,6 +155,19 @@ def test_a_message_that_is_refused_says_why_and_stays_in_the_box(serve: Any, fol
     expect(chat.calls).to_contain_text("Done")
 
 
+def test_a_message_over_a_limit_says_why_and_goes_when_there_is_room(serve: Any, folder: Path, open_page: Any) -> None:
+    chat = open_page(f"{serve(folder, env={'AI_LIMITS_RUNS_AT_ONCE': '1'}).url}/support-agent")
+    chat.say("Refund order A-1001")
+    expect(chat.calls).to_contain_text("sending the receipt...")
+    chat.say("Where is order A-1001?")
+    expect(chat.problem).to_contain_text("The message was not sent: you have as many runs queued or running as you may")
+    expect(chat.page.get_by_label("Message")).to_have_value("Where is order A-1001?")
+    expect(chat.calls).to_contain_text("Done")
+    chat.button("Send").click()
+    expect(chat.answers.last).to_contain_text("Trail backpack")
+    expect(chat.page.get_by_label("Message")).to_have_value("")
+
+
 JOIN = """
 async ({ conversation, delays }) => {
     const { AmoxiClient, reduce } = await import("/chat/client.js");

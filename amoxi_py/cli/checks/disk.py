@@ -18,7 +18,7 @@ _FLEETING = {"tmpfs", "ramfs"}
 
 def look_at_disk(folder: Path) -> Iterator[Finding]:
     """Look at the disk that a folder is on, or will be."""
-    place = nearest(folder)
+    place = nearest(folder).resolve()  # the file system is that of what a link leads to
     free = shutil.disk_usage(place).free
     text = f"{amount(free)} are free where {str(place)!r} is"
     if free < _TOO_LITTLE:

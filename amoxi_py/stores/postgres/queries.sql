@@ -91,6 +91,9 @@ ON CONFLICT (worker) DO UPDATE SET number = excluded.number
 -- Later, with the idle ones: what it began to store may still be on its way.
 UPDATE @worker SET expires_at = least(expires_at, :lease_now) WHERE key = :key
 
+-- name: expire_worker
+UPDATE @worker SET expires_at = least(expires_at, :lease_now) WHERE id = :id
+
 -- name: hand_over_runs
 UPDATE @run SET status = 'queued', wake_at = :now, updated_at = :now
 WHERE worker = :worker AND status = 'running'
@@ -283,10 +286,66 @@ WHERE @run.key = (
     AND @run.status = 'queued'
     AND (@run.wake_at IS NULL OR @run.wake_at > j.wake_at)
 
+-- ---------------------------------------------------------------- admitting
+
+-- name: lock_gate
+SELECT pg_advisory_xact_lock('@principal_usage'::regclass::oid::bigint)
+
+-- name: count_in_flight
+SELECT count(*) FROM (
+    SELECT 1 FROM @run WHERE status IN ('queued', 'running') LIMIT :limit
+) AS counted
+
+-- name: in_flight_in_conversation
+SELECT 1 FROM @run
+WHERE conversation = :conversation AND status IN ('queued', 'running', 'waiting') AND status <> 'waiting' LIMIT 1
+
+-- name: standings
+-- What counts for principals now: how many of their runs are in flight, up to a limit, and what the rows say of this
+-- minute and this day.
+SELECT j.principal,
+    (SELECT count(*) FROM (
+        SELECT 1 FROM @run AS r
+        WHERE r.principal = j.principal AND r.status IN ('queued', 'running') LIMIT :limit
+    ) AS counted),
+    CASE WHEN u.minute = :minute THEN u.requests ELSE 0 END,
+    CASE WHEN u.day = :day THEN u.runs ELSE 0 END,
+    CASE WHEN u.day = :day THEN u.tokens ELSE 0 END,
+    CASE WHEN u.day = :day THEN u.cost ELSE 0 END
+FROM json_array_elements_text(:rows::json) AS j (principal)
+LEFT JOIN @principal_usage AS u ON u.principal = j.principal
+
+-- name: usage_of_runs
+SELECT principal, input_tokens + output_tokens, cost
+FROM @run WHERE key = ANY(ARRAY(SELECT v::bigint FROM json_array_elements_text(:rows::json) AS v))
+
+-- name: add_used
+INSERT INTO @principal_usage AS u (principal, minute, day, requests, runs, tokens, cost)
+SELECT * FROM :rows(text, bigint, bigint, bigint, bigint, bigint, bigint)
+ON CONFLICT (principal) DO UPDATE
+SET requests = excluded.requests + CASE WHEN u.minute = excluded.minute THEN u.requests ELSE 0 END,
+    runs = excluded.runs + CASE WHEN u.day = excluded.day THEN u.runs ELSE 0 END,
+    tokens = excluded.tokens + CASE WHEN u.day = excluded.day THEN u.tokens ELSE 0 END,
+    cost = excluded.cost + CASE WHEN u.day = excluded.day THEN u.cost ELSE 0 END,
+    minute = excluded.minute,
+    day = excluded.day
+
+-- name: forget_usage
+DELETE FROM @principal_usage WHERE principal = :principal
+
+-- name: old_usage
+SELECT 1 FROM @principal_usage WHERE day < :day LIMIT 1
+
+-- name: sweep_usage
+DELETE FROM @principal_usage WHERE principal = ANY(ARRAY(
+    SELECT principal FROM @principal_usage WHERE day < :day LIMIT :limit FOR UPDATE SKIP LOCKED
+))
+
 -- ---------------------------------------------------------------- submitting
 
 -- name: known_submissions
-SELECT j.place - 1
+-- Those of which the run, or else the conversation, is there, and whether it is the run.
+SELECT j.place - 1, r.key IS NOT NULL
 FROM json_array_elements(:rows::json) WITH ORDINALITY AS j (ids, place)
 LEFT JOIN @run AS r ON r.id = j.ids ->> 0
 LEFT JOIN @conversation AS c ON c.id = j.ids ->> 1
@@ -300,7 +359,7 @@ SELECT digest, run_id, created_at FROM @idempotency_key
 WHERE principal = :principal AND agent = :agent AND name = :name
 
 -- name: oldest_idempotency_keys
-SELECT key, created_at FROM @idempotency_key ORDER BY key LIMIT 2 FOR UPDATE SKIP LOCKED
+SELECT key, created_at FROM @idempotency_key ORDER BY key LIMIT :limit FOR UPDATE SKIP LOCKED
 
 -- name: delete_idempotency_keys
 DELETE FROM @idempotency_key
@@ -709,6 +768,70 @@ DELETE FROM @run WHERE conversation = :conversation
 -- name: erase_conversation
 DELETE FROM @conversation WHERE key = :conversation
 
+-- ---------------------------------------------------------------- what is old
+
+-- name: conversations_after
+-- Of the next ones those that nothing was added to since a time and that have no open run, and when each began.
+SELECT c.key, c.created_at, c.updated_at <= :before AND NOT EXISTS (
+    SELECT 1 FROM @run AS r WHERE r.conversation = c.key AND r.status IN ('queued', 'running', 'waiting') OFFSET 0
+)
+FROM @conversation AS c WHERE c.key > :key ORDER BY c.key LIMIT :limit
+
+-- name: conversations_to_purge
+SELECT c.key, (SELECT count(*) FROM @run AS r WHERE r.conversation = c.key AND r.root IS NULL)
+FROM json_array_elements_text(:rows::json) AS j (key) JOIN @conversation AS c ON c.key = j.key::bigint
+WHERE c.updated_at <= :before AND NOT EXISTS (
+    SELECT 1 FROM @run AS r WHERE r.conversation = c.key AND r.status IN ('queued', 'running', 'waiting') OFFSET 0
+)
+
+-- name: times_of_oldest_keys
+SELECT created_at FROM @idempotency_key WHERE key >= 0 ORDER BY key LIMIT :limit
+
+-- ---------------------------------------------------------------- all of a principal's
+
+-- name: keys_of_principal
+SELECT key FROM @idempotency_key WHERE principal = :principal LIMIT :limit FOR UPDATE SKIP LOCKED
+
+-- name: files_of_principal
+SELECT key, id, name, media_type, size, created_at, digest, blob FROM @file
+WHERE principal = :principal AND key > :after ORDER BY principal, key LIMIT :limit
+
+-- name: files_to_forget
+SELECT key, blob FROM @file WHERE principal = :principal ORDER BY principal, key LIMIT :limit FOR UPDATE
+
+-- name: forget_records_of
+WITH mine AS MATERIALIZED (
+    SELECT kind, key FROM @record WHERE family = :family LIMIT :limit FOR UPDATE SKIP LOCKED
+)
+DELETE FROM @record AS r USING mine WHERE r.kind = mine.kind AND r.key = mine.key
+RETURNING r.taken_by
+
+-- name: decisions_of
+-- An id of another tenant is somebody else.
+SELECT a.run, a.turn, a.n, r.id, a.decision, a.decided_at, a.reason
+FROM @approval AS a JOIN @run AS r ON r.key = a.run
+WHERE a.decided_by = :by AND (a.run, a.turn, a.n) > (:run::bigint, :turn::integer, :n::integer)
+    AND substr(r.principal, strpos(r.principal || chr(31), chr(31))) = :tenant
+ORDER BY a.run, a.turn, a.n LIMIT :limit
+
+-- name: forget_deciders
+UPDATE @approval AS a SET decided_by = NULL
+FROM :rows(bigint, integer, integer, text) AS j (run, turn, n, decided_by)
+WHERE a.run = j.run AND a.turn = j.turn AND a.n = j.n AND a.decided_by = j.decided_by
+
+-- name: all_runs_of_conversation
+SELECT r.key FROM @conversation AS c JOIN @run AS r ON r.conversation = c.key
+WHERE c.id = :id AND c.principal = :principal AND r.key > :after ORDER BY r.key LIMIT :limit
+
+-- name: summaries_of_runs
+-- Of runs of one conversation; the first of them is given.
+SELECT s.run, s.text, s.created_at FROM @run AS r JOIN @summary AS s ON s.conversation = r.conversation
+WHERE r.key = :run AND s.run = ANY(ARRAY(SELECT v::bigint FROM json_array_elements_text(:rows::json) AS v))
+ORDER BY s.key
+
+-- name: next_owner
+SELECT min(principal) FROM @conversation WHERE principal > :after AND principal < :until
+
 -- ---------------------------------------------------------------- files
 
 -- name: insert_files
@@ -948,13 +1071,16 @@ JOIN @event AS e ON e.run = j.key::bigint AND e.type = 4
 ORDER BY e.run, e.seq
 
 -- name: newest_summary
-SELECT s.run, r.id, s.turn, s.text
+-- Of a run's thread: nothing in it where there is none, no row where there is no such run.
+SELECT s.key, s.run, r.id, s.turn, s.text
 FROM @run AS mine
-JOIN @summary AS s ON s.conversation = mine.conversation
-    AND s.thread = CASE WHEN mine.root IS NULL THEN 0 ELSE mine.key END
-JOIN @run AS r ON r.key = s.run
+LEFT JOIN LATERAL (
+    SELECT n.key, n.run, n.turn, n.text FROM @summary AS n
+    WHERE n.conversation = mine.conversation AND n.thread = CASE WHEN mine.root IS NULL THEN 0 ELSE mine.key END
+    ORDER BY n.key DESC LIMIT 1
+) AS s ON true
+LEFT JOIN @run AS r ON r.key = s.run
 WHERE mine.key = :run
-ORDER BY s.key DESC LIMIT 1
 
 -- name: earlier_messages
 -- Of the runs before one, after a turn of one of them; a child run is the first of its thread.
@@ -1243,6 +1369,14 @@ LEFT JOIN @run AS root ON root.key = r.root
 WHERE a.whose IS NOT NULL AND (a.run, a.turn, a.n) > (:run, :turn, :n)
     AND a.decision IS NULL AND (a.expires_at IS NULL OR a.expires_at > :now)
 ORDER BY a.run, a.turn, a.n LIMIT :limit
+
+-- name: backlog
+SELECT (SELECT count(*) FROM (SELECT 1 FROM @run
+        WHERE status = 'queued' AND wake_at IS NOT NULL LIMIT :limit) AS queued),
+    (SELECT count(*) FROM (SELECT 1 FROM @run WHERE status = 'running' LIMIT :limit) AS running),
+    (SELECT count(*) FROM (SELECT 1 FROM @approval
+        WHERE whose IS NOT NULL AND decision IS NULL AND (expires_at IS NULL OR expires_at > :now)
+        LIMIT :limit) AS approvals)
 
 -- name: insert_secret
 INSERT INTO @secret (name, value) VALUES (:name, :value) ON CONFLICT (name) DO NOTHING

@@ -11,6 +11,7 @@ from typing import TypeVar, cast
 import psycopg
 
 from amoxi_py.domain.event import Event, EventType
+from amoxi_py.domain.limits import NO_LIMITS, Limits
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import RunRows
 from amoxi_py.domain.tool_call import StepRecord
@@ -67,7 +68,9 @@ class PostgresStore(SqlStore):
         listen_url: A direct connection for the bell, where `url` leads to a pooler.
         connections: The most that this process ever has, its `ctx.transaction`s included; at least 5.
         clock: Gives the time in place of the database; for tests.
-        sweep_every_s: How often files and records that nobody needs are removed, from the first worker on.
+        limits: What is admitted.
+        sweep_every_s: How often what nobody needs is removed, from the first worker on.
+        keep_s: How long conversations are kept after the last thing that was added to them; None for ever.
     """
 
     def __init__(
@@ -79,16 +82,20 @@ class PostgresStore(SqlStore):
         connections: int = 10,
         clock: Clock | None = None,
         sweep_every_s: float = SWEEP_EVERY_S,
+        limits: Limits = NO_LIMITS,
+        keep_s: float | None = None,
     ) -> None:
         if connections < FEWEST_CONNECTIONS:
             raise ValueError(f"connections {connections!r} are too few; {FEWEST_CONNECTIONS} are needed at least")
         self._address = Address(url, schema)
         self.for_transactions = max(1, (connections - _FIXED_CONNECTIONS) // 3)
         self._readers: PostgresReaders
-        super().__init__(PostgresReaders(self._address, connections - _FIXED_CONNECTIONS - self.for_transactions))
+        for_reads = connections - _FIXED_CONNECTIONS - self.for_transactions
+        super().__init__(PostgresReaders(self._address, for_reads), keep_s)
         self._listen_address = self._address if listen_url is None else Address(listen_url, schema)
         self._database_clock = DatabaseClock()
         self._given_clock = clock
+        self._limits = limits
         self._transactions = TransactionSteps(self._address, self.for_transactions, self._readers.do, self._given_now)
         self._lease = LeaseRenewal(self._address)
         self._claimed: tuple[int, int] | None = None
@@ -123,14 +130,16 @@ class PostgresStore(SqlStore):
             if interest is not None:
                 self._on_loop(interest.news, (), True)
 
-        writer = PostgresWriter(self._address, self.clock, self._database_clock, self._deliver, bell.ring, made_due)
+        writer = PostgresWriter(
+            self._address, self.clock, self._database_clock, self._deliver, bell.ring, made_due, self._limits
+        )
         try:
             await asyncio.to_thread(self._open, writer)
         except BaseException:
             bell.stop()
             raise
         self._writer = writer
-        writer.start()
+        writer.start(self.measures)
         await asyncio.to_thread(bell.start)
 
     async def close(self) -> None:
@@ -236,6 +245,8 @@ class PostgresStore(SqlStore):
             pass
         await self._delete_abandoned()
         await self._delete_expired()
+        await self._delete_old_keys()
+        await self._purge_old()
 
     # -- handlers of events
 

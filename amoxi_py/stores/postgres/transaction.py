@@ -9,7 +9,7 @@ from amoxi_py.stores.postgres.line import Line, Sent, array
 from amoxi_py.stores.postgres.statements import Statement
 from amoxi_py.stores.sql.transaction import Row
 
-_COUNTED = frozenset({"wake_next_runs", "wake_run", "wake_parents", "release_run", "hand_over_runs"})
+_COUNTED = frozenset({"wake_next_runs", "wake_run", "wake_parents", "release_run", "hand_over_runs", "expire_worker"})
 """Statements that make runs due without an event that says so."""
 
 

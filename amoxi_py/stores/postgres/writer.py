@@ -14,6 +14,7 @@ import psycopg
 from msgspec import Struct
 
 from amoxi_py.domain.event import Event, EventType
+from amoxi_py.domain.limits import Limits
 from amoxi_py.errors import StoreUnavailable
 from amoxi_py.ports.changes import Change
 from amoxi_py.ports.clock import Clock
@@ -22,6 +23,7 @@ from amoxi_py.stores.postgres.clock import DatabaseClock
 from amoxi_py.stores.postgres.connection import Address, lock_number
 from amoxi_py.stores.postgres.line import Line
 from amoxi_py.stores.postgres.transaction import PostgresTransaction
+from amoxi_py.stores.sql.admission import name_of_limits
 from amoxi_py.stores.sql.batch import Batch, LeaseTime
 from amoxi_py.stores.sql.log import read_events
 from amoxi_py.stores.sql.rows import json_rows
@@ -69,8 +71,10 @@ class PostgresWriter(VerbWriter):
         deliver: Deliver,
         ring: Ring,
         made_due: Callable[[], None],
+        limits: Limits,
     ) -> None:
         super().__init__(deliver)
+        self._limits = limits
         self._address = address
         self._clock = None if clock is database_clock else clock
         self._database_clock = database_clock
@@ -101,7 +105,7 @@ class PostgresWriter(VerbWriter):
         try:
             with line.transaction():
                 now = self._begin(tx, verbs)
-                batch = Batch(tx, now, LeaseTime(now))
+                batch = Batch(tx, now, LeaseTime(now), self._limits)
                 answers = perform(batch, verbs)
         except BaseException:
             if batch is not None:
@@ -109,6 +113,7 @@ class PostgresWriter(VerbWriter):
             raise
         self.commits += 1
         self._told.extend(batch.told)
+        self.measures.committed(batch.told)
         news = _news(batch.told)
         due = tx.made_due
         if due:
@@ -120,7 +125,7 @@ class PostgresWriter(VerbWriter):
     def _begin(self, tx: PostgresTransaction, verbs: Sequence[Verb]) -> int:
         """Take all locks, ask for what is read first, and return the time of the transaction."""
         tx.run("begin_writing", patience=self._patience(verbs))
-        locks = _Locks()
+        locks = _Locks(self._limits)
         for verb in verbs:
             locks.add(verb)
         locks.take(tx, self._address.schema)
@@ -151,6 +156,7 @@ class PostgresWriter(VerbWriter):
             still, self._doubtful_until = [], None
         self._doubtful = still
         self._told.extend(landed)
+        self.measures.committed(landed)
         if landed:
             self._ring(_news(landed), True)
 
@@ -195,7 +201,8 @@ class PostgresWriter(VerbWriter):
 class _Locks:
     """What the verbs of a transaction lock, in one order for all processes: names first, then conversations."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
         self._names: set[str] = set()
         self._keys: set[int] = set()
         self._ids: set[str] = set()
@@ -211,6 +218,8 @@ class _Locks:
                 self._ids.add(verb.conversation_id)
             if verb.begins:  # before it is there, its name is all that can be locked
                 self._names.add("\0".join(("conversation", verb.conversation_id)))
+            if self._limits.of_principals:
+                self._names.add(name_of_limits(verb.principal.owner_key))
             if verb.idempotency_key is not None:
                 self._names.add("\0".join(("key", verb.principal.owner_key, key_scope(verb), verb.idempotency_key)))
         else:

@@ -11,8 +11,10 @@ from typing import Any
 from msgspec import Struct
 
 from amoxi_py.domain.event import Event, EventType
+from amoxi_py.domain.limits import NO_LIMITS, Limits
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.tool_call import ToolCall
+from amoxi_py.stores.sql.rows import json_rows
 from amoxi_py.stores.sql.transaction import Transaction
 
 
@@ -32,14 +34,24 @@ class Batch:
         lease: The time for leases.
         told: The events so far, for the listener, once the transaction is durable.
         streamed: Runs of which pieces of a reply were logged in it: nobody may look for these in the rows alone.
+        limits: What is admitted.
+        asked: By what principals (`owner_key`) something was asked for in it, and whether it was a run (1) or not (0).
+        ended: Runs that ended in it, of which nobody has read yet what they have used.
+        used: What runs that ended in it have used: principal, tokens, cost.
+        sweeps_usage: Whether it also removes some of what was counted on days that are over.
     """
 
-    def __init__(self, tx: Transaction, now: int, lease: LeaseTime) -> None:
+    def __init__(self, tx: Transaction, now: int, lease: LeaseTime, limits: Limits = NO_LIMITS) -> None:
         self.tx = tx
         self.now = now
         self.lease = lease
         self.told: list[Event] = []
         self.streamed: set[int] = set()
+        self.limits = limits
+        self.asked: list[tuple[str, int]] = []
+        self.ended: list[int] = []
+        self.used: list[tuple[Any, ...]] = []
+        self.sweeps_usage = False
         self._last_seqs: dict[int, int] = {}
         self._logged: set[int] = set()
         self._messages: list[tuple[Any, ...]] = []
@@ -94,6 +106,17 @@ class Batch:
             )
         )
         return seq
+
+    def note_end(self, run: int) -> None:
+        """Take note of a run that has ended, if it counts what it has used."""
+        if self.limits.count_usage:
+            self.ended.append(run)
+
+    def read_usage(self) -> None:
+        """Read what the runs have used that have ended; also to be called before their rows go."""
+        if self.ended:
+            ended, self.ended = self.ended, []
+            self.used.extend(self.tx.rows("usage_of_runs", rows=json_rows(ended)))
 
     def add_message(self, run: int, message: tuple[Any, ...]) -> None:
         """Store a message: turn, id, text, status, files as JSON, milliseconds, what its model wants back."""

@@ -122,6 +122,7 @@ def _end(batch: Batch, found: _Found) -> bool:
     batch.tx.run_all("close_approvals", [(run,)])
     ended_seq = batch.log(EventType.RUN_CANCELLED, conversation=found.conversation, **found.told_of())
     batch.tx.run("cancel_run", run=run, ended_seq=ended_seq, now=batch.now)
+    batch.note_end(run)
     return found.status is RunStatus.RUNNING and found.worker is not None and batch.worker_lives(found.worker)
 
 
@@ -150,13 +151,19 @@ def erase(batch: Batch, conversation_id: str, principal: Principal, agent: str |
     for run, _ in tx.rows("open_runs", conversation=conversation, now=batch.now):
         end_run(batch, run)
     batch.flush()
-    forget_erased(batch)
-    tx.run("keep_erased_runs", conversation=conversation, now=batch.now, since=batch.now - ERASED_KEPT_MS)
-    for kind in _ERASED:
-        tx.run(f"erase_{kind}", conversation=conversation)
-    batch.forget_conversation(conversation)
+    erase_all_of(batch, conversation)
     erased: int = conversation
     return erased
+
+
+def erase_all_of(batch: Batch, conversation: int) -> None:
+    """Delete a conversation, in which nothing is open, with all that belongs to it but its files."""
+    batch.read_usage()  # of what has ended in this transaction, while its rows are there
+    forget_erased(batch)
+    batch.tx.run("keep_erased_runs", conversation=conversation, now=batch.now, since=batch.now - ERASED_KEPT_MS)
+    for kind in _ERASED:
+        batch.tx.run(f"erase_{kind}", conversation=conversation)
+    batch.forget_conversation(conversation)
 
 
 def forget_erased(batch: Batch) -> None:

@@ -50,6 +50,12 @@ def retire(batch: Batch, worker: WorkerKey) -> None:
     batch.tx.run("delete_worker", key=worker.key, lease_now=batch.lease.now)
 
 
+def expire(batch: Batch, worker_id: str) -> None:
+    """End a lease now; the runs that name the worker stay its own until somebody takes them over."""
+    batch.forget_workers()
+    batch.tx.run("expire_worker", id=worker_id, lease_now=batch.lease.now)
+
+
 def release(batch: Batch, lease: Lease, crashed: bool, rest: float) -> None:
     """Queue a running run again; let the next one of the conversation go on after a cancelled one."""
     proof = {"run": lease.run, "worker": lease.worker, "fence": lease.fence}

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 from amoxi_py.domain.event import Event
 from amoxi_py.errors import StoreUnavailable
 from amoxi_py.ports.clock import Clock
+from amoxi_py.ports.measures import StoreMeasures
 from amoxi_py.stores.sql.readers import Readers
 from amoxi_py.stores.sql.transaction import Transaction
 from amoxi_py.stores.sql.verb import Verb
@@ -23,10 +24,15 @@ class VerbDoor(ABC):
     """Where verbs of callers go in, and reads; what both are is said by who has this."""
 
     def __init__(self, readers: Readers) -> None:
+        self._measures = StoreMeasures()
         self._readers = readers
         self._loop: asyncio.AbstractEventLoop | None = None
         self._writer: VerbWriter | None = None
         self._gathered: Waiting = []
+
+    @property
+    def measures(self) -> StoreMeasures:
+        return self._measures
 
     @property
     @abstractmethod
@@ -48,6 +54,7 @@ class VerbDoor(ABC):
             raise self._closed()
         caller: LoopFuture[Any] = loop.create_future()
         self._gathered.append((verb, caller))
+        self.measures.waiting += 1
         if len(self._gathered) == 1:  # what the same turn of the loop asks for goes in together, and into one commit
             loop.call_soon(self._hand_over)
         return caller
@@ -72,7 +79,11 @@ class VerbDoor(ABC):
         try:
             if events:
                 self._publish(events)
+        except BaseException:
+            self.measures.dropped_events += len(events)
+            raise
         finally:
+            self.measures.waiting -= len(settled)
             for caller, answer in settled:
                 if caller.done():  # its task was cancelled while it waited
                     continue

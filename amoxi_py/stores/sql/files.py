@@ -38,7 +38,7 @@ def blob_name(principal: Principal, digest: str) -> str:
 def save_file(batch: Batch, new: NewFile, written: Written, place: Callable[[str], None]) -> StoredFile:
     """Add a file; `place` makes its bytes available under a name, and is called before anything refers to them."""
     if known := batch.tx.rows("file_of_owner", id=new.id, principal=new.principal.owner_key):
-        return _stored(known[0])
+        return stored(known[0])
     lease = new.lease
     if lease is not None and not batch.tx.rows("leased_run", run=lease.run, worker=lease.worker, fence=lease.fence):
         raise LeaseLost(lease.run_id)
@@ -64,7 +64,7 @@ def save_file(batch: Batch, new: NewFile, written: Written, place: Callable[[str
 
 def get_file(tx: Transaction, file_id: str, principal: Principal, readable: Sequence[str]) -> StoredFile:
     """Return a file that a principal may read; raise `NotFound`."""
-    return _stored(_find_seen(tx, file_id, principal, readable))
+    return stored(_find_seen(tx, file_id, principal, readable))
 
 
 def blob_of(tx: Transaction, file_id: str, principal: Principal, readable: Sequence[str]) -> str:
@@ -76,7 +76,7 @@ def blob_of(tx: Transaction, file_id: str, principal: Principal, readable: Seque
 def find_files(tx: Transaction, file_ids: Sequence[str], principal: Principal) -> tuple[File, ...]:
     """Return those of a principal's files that exist."""
     rows = tx.rows("files_of_owner", rows=json_rows(file_ids), principal=principal.owner_key)
-    return tuple(_stored(row).file for row in rows)
+    return tuple(stored(row).file for row in rows)
 
 
 def files_of_run(tx: Transaction, lease: Lease) -> tuple[str, ...]:
@@ -104,6 +104,12 @@ def delete_file(batch: Batch, file_id: str, principal: Principal) -> list[str]:
     """Delete a principal's file, and return the names of the bytes that may belong to nobody now."""
     key, *_, blob = _find(batch.tx, file_id, principal)
     return _delete(batch, [(key, blob)])
+
+
+def forget_files_of(batch: Batch, principal: Principal, limit: int) -> tuple[int, list[str]]:
+    """Delete up to `limit` files of a principal; return how many, and names of bytes that may belong to nobody now."""
+    found = batch.tx.rows("files_to_forget", principal=principal.owner_key, limit=limit)
+    return len(found), _delete(batch, found)
 
 
 def erase_files(batch: Batch, conversation: int) -> list[str]:
@@ -159,7 +165,8 @@ def _find_seen(tx: Transaction, file_id: str, principal: Principal, readable: Se
     return rows[0]
 
 
-def _stored(row: Row) -> StoredFile:
+def stored(row: Row) -> StoredFile:
+    """Return a file from its columns."""
     _, file_id, name, media_type, size, created_at, digest, _ = row
     file = File(id=file_id, name=name, media_type=media_type, size=size)
     return StoredFile(file=file, digest=digest, created_at=seconds(created_at))

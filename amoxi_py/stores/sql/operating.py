@@ -7,7 +7,7 @@ from typing import Any
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import FINAL, Run, RunStatus
 from amoxi_py.errors import NotFound
-from amoxi_py.ports.operator_store import RunFilter
+from amoxi_py.ports.operator_store import Backlog, RunFilter
 from amoxi_py.ports.views import CallView, Page
 from amoxi_py.stores.sql.cursor import decode_cursor, encode_cursor
 from amoxi_py.stores.sql.rows import read_principal
@@ -16,6 +16,7 @@ from amoxi_py.stores.sql.transaction import Row, Transaction
 from amoxi_py.stores.sql.views import load_call_views, load_runs
 
 _LOOKED_AT = 5000
+_COUNTED = 10_000
 _NEXT = "\x01"  # behind a key it gives what no key lies before, for one holds no control character but its separator
 
 
@@ -37,6 +38,15 @@ def open_approvals(tx: Transaction, now: float, limit: int, cursor: str | None) 
     rows = tx.rows("open_approvals", run=run, turn=turn, n=n, now=millis(now), limit=limit + 1)
     more = encode_cursor("all-approvals", *rows[limit - 1][:3]) if len(rows) > limit else None
     return Page(items=load_call_views(tx, rows[:limit]), next_cursor=more)
+
+
+def backlog(tx: Transaction, now: float) -> Backlog:
+    """Return what is open, counted up to 10,000 of each."""
+    at = millis(now)
+    queued, running, approvals = tx.rows("backlog", now=at, limit=_COUNTED)[0]
+    due = tx.rows("due_runs", now=at, limit=1)
+    oldest = max((at - wake_at) / 1000 for wake_at, *_ in due) if due else 0.0
+    return Backlog(queued=queued, running=running, approvals=approvals, oldest=max(oldest, 0.0))
 
 
 def owner_of(tx: Transaction, run_id: str) -> Principal:

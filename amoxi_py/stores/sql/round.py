@@ -89,6 +89,7 @@ class Round:
         if change.end is None:
             self._runs.append(row)
             return
+        self._batch.note_end(change.lease.run)
         failure = None if change.failure is None else _failure_json(change.failure)
         self._ends.append((*row, change.end, ended_seq, failure, change.result))
         kin = self._kin.get(change.lease.run)

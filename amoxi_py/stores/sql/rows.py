@@ -16,7 +16,8 @@ from amoxi_py.domain.run import Ancestor, Lease, RunRows, RunStatus
 from amoxi_py.domain.tool_call import CallStatus, Effect, StepRecord, ToolCall
 from amoxi_py.domain.usage import Usage
 from amoxi_py.domain.wait import Wait
-from amoxi_py.ports.changes import History, Summary
+from amoxi_py.errors import LeaseLost
+from amoxi_py.ports.changes import History, HistoryMark, Summary
 from amoxi_py.stores.sql.times import seconds
 from amoxi_py.stores.sql.transaction import Row, Transaction
 
@@ -101,15 +102,24 @@ def load_waits(tx: Transaction, places: Iterable[tuple[int, int, int, int]]) -> 
     return {(row[0], row[1], row[2], row[3]): read_wait(row[3:]) for row in tx.rows("waits_at", rows=json_rows(places))}
 
 
-def load_history(tx: Transaction, lease: Lease) -> History:
-    """Load what was said in a thread before a run, from its newest summary on."""
+def load_history(tx: Transaction, lease: Lease, known: HistoryMark | None = None) -> History:
+    """Load what was said in a thread before a run: after its newest summary, or after what is known beyond that."""
     found = tx.rows("newest_summary", run=lease.run)
-    run, run_id, turn, text = found[0] if found else (0, "", -1, "")
-    where = {"conversation": lease.conversation, "after_run": run, "after_turn": turn, "run": lease.run}
+    if not found:  # erased
+        raise LeaseLost(lease.run_id)
+    summary, run, run_id, turn, text = found[0]
+    after = (0, -1) if summary is None else (run, turn)
+    # A summary that is of a later run stands for a part of what comes after what is known.
+    follows = known is not None and known.summary == summary and after[0] < known.run <= lease.run
+    if known is not None and follows:
+        after = (known.run, -1)
+    where = {"conversation": lease.conversation, "after_run": after[0], "after_turn": after[1], "run": lease.run}
     messages = _with_calls(tx, tx.rows("earlier_messages", **where))
     return History(
         messages=tuple(message for of_run in messages.values() for message in of_run),
-        summary=Summary(run_id=run_id, turn=turn, text=text) if found else None,
+        summary=None if summary is None else Summary(run_id=run_id, turn=turn, text=text),
+        follows=follows,
+        mark=HistoryMark(lease.run, summary),
     )
 
 

@@ -17,16 +17,17 @@ from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Lease, Run, RunRows
 from amoxi_py.domain.usage import Usage
 from amoxi_py.errors import LeaseLost, NotFound
-from amoxi_py.ports.changes import Change, History
+from amoxi_py.ports.changes import Change, History, HistoryMark
 from amoxi_py.ports.deliveries import ArrivalPage, Behind, Delivery, HandlerLease
 from amoxi_py.ports.files import NewFile, StoredFile
 from amoxi_py.ports.inputs import Answer, Signal, Verdict
-from amoxi_py.ports.operator_store import RunFilter
+from amoxi_py.ports.operator_store import Backlog, RunFilter
 from amoxi_py.ports.records import Record
 from amoxi_py.ports.store import Submission, Submitted, WorkerKey
 from amoxi_py.ports.tasks import ALL_TASKS, TaskFilter, TaskPage
 from amoxi_py.ports.views import CallView, Conversation, ConversationPage, LogPage, LogPosition, Page
 from amoxi_py.stores.sql import (
+    admission,
     cancel,
     changes,
     claim,
@@ -43,29 +44,38 @@ from amoxi_py.stores.sql import (
     webhooks,
 )
 from amoxi_py.stores.sql.batch import Batch
+from amoxi_py.stores.sql.kept_data_verbs import KeptDataVerbs
 from amoxi_py.stores.sql.readers import Readers
 from amoxi_py.stores.sql.rotation import Rotation
 from amoxi_py.stores.sql.rows import load_history, load_leased_runs
+from amoxi_py.stores.sql.submit import knows_key
 from amoxi_py.stores.sql.times import millis
 from amoxi_py.stores.sql.transaction import Transaction
 from amoxi_py.stores.sql.trees import load_usages
 from amoxi_py.stores.sql.verb import Act, Touches
-from amoxi_py.stores.sql.webhook_verbs import WebhookVerbs
 
 T = TypeVar("T")
 
 
-class SqlStore(WebhookVerbs):
+class SqlStore(KeptDataVerbs):
     """All verbs and reads of the port but `open`, `close`, and what a dialect knows of dead workers."""
 
-    def __init__(self, readers: Readers) -> None:
-        super().__init__(readers)
+    def __init__(self, readers: Readers, keep_s: float | None = None) -> None:
+        super().__init__(readers, keep_s)
         self._rotation = Rotation()
 
     # -- a principal's verbs
 
     def submit(self, submission: Submission) -> asyncio.Future[Submitted]:
         return self._put(submission)
+
+    async def knows_key(self, submission: Submission) -> bool:
+        return await self._read(lambda tx: knows_key(tx, submission, millis(self.clock.now())))
+
+    async def count_request(self, principal: Principal) -> None:
+        owner = principal.owner_key
+        touches = Touches(names=(admission.name_of_limits(owner),))
+        await self._perform(Act(lambda batch: admission.count_request(batch, owner), touches=touches))
 
     async def cancel(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
         return cast(
@@ -118,10 +128,6 @@ class SqlStore(WebhookVerbs):
         self, file_id: str, principal: Principal, start: int, length: int, *, readable: Sequence[str] = ()
     ) -> bytes:
         """Return a piece of the bytes."""
-
-    @abstractmethod
-    async def _remove_blobs(self, blobs: set[str]) -> None:
-        """Give back the space of bytes that no row refers to any more."""
 
     async def _delete_abandoned(self) -> None:
         """Delete all files that are used nowhere and past their time."""
@@ -177,10 +183,12 @@ class SqlStore(WebhookVerbs):
         return cast(int, await self._perform(Act(records.Forget(kind, group), touches=touches)))
 
     async def _delete_expired(self) -> None:
-        """Delete all records that have expired, and webhooks that were over long ago."""
+        """Delete all records that have expired, webhooks that were over long ago, and what was used on earlier days."""
         for sweep in (records.sweep_records, webhooks.sweep_webhooks):
             while await self._perform(Act(sweep)):
                 pass
+        while await self._read(lambda tx: admission.has_old_usage(tx, millis(self.clock.now()))):
+            await self._perform(Act(admission.sweep_usage))
 
     # -- a worker's verbs
 
@@ -194,6 +202,9 @@ class SqlStore(WebhookVerbs):
     async def retire(self, worker: WorkerKey) -> None:
         touches = Touches(worker=worker.key)
         await self._perform(Act(lambda batch: claim.retire(batch, worker), after_writes=True, touches=touches))
+
+    async def expire_worker(self, worker_id: str) -> None:
+        await self._perform(Act(lambda batch: claim.expire(batch, worker_id)))
 
     async def claim(
         self,
@@ -230,8 +241,8 @@ class SqlStore(WebhookVerbs):
 
         return await self._read(load)
 
-    async def history(self, lease: Lease) -> History:
-        return await self._read(lambda tx: load_history(tx, lease))
+    async def history(self, lease: Lease, known: HistoryMark | None = None) -> History:
+        return await self._read(lambda tx: load_history(tx, lease, known))
 
     async def usages(self, lease: Lease) -> tuple[Usage, ...]:
         return await self._read(lambda tx: load_usages(tx, lease))
@@ -337,6 +348,9 @@ class SqlStore(WebhookVerbs):
 
     async def open_approvals(self, now: float, *, limit: int = 50, cursor: str | None = None) -> Page[CallView]:
         return await self._read(lambda tx: operating.open_approvals(tx, now, limit, cursor))
+
+    async def backlog(self, now: float) -> Backlog:
+        return await self._read(lambda tx: operating.backlog(tx, now))
 
     async def owner_of(self, run_id: str) -> Principal:
         return await self._read(lambda tx: operating.owner_of(tx, run_id))

@@ -11,15 +11,16 @@ from amoxi_py.domain.encoding import clean_text, encode_json
 from amoxi_py.domain.event import EventType
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.run import Lease, Run, RunRows, RunStatus
-from amoxi_py.errors import Conflict, NotFound
+from amoxi_py.errors import Conflict, NotFound, TooMany
 from amoxi_py.ports.store import OnBusy, Submission, Submitted
+from amoxi_py.stores.sql.admission import Admission
 from amoxi_py.stores.sql.batch import Batch
 from amoxi_py.stores.sql.cancel import end_run, hold_now
 from amoxi_py.stores.sql.files import keys_of_files, use_files
 from amoxi_py.stores.sql.log import queued_data
 from amoxi_py.stores.sql.rows import call_row, json_rows, load_leased_runs, principal_facts
 from amoxi_py.stores.sql.times import KEY_LIFE_MS, seconds
-from amoxi_py.stores.sql.transaction import Row
+from amoxi_py.stores.sql.transaction import Row, Transaction
 from amoxi_py.stores.sql.views import load_run
 
 TITLE_LENGTH = 80
@@ -36,14 +37,24 @@ class _Place(Struct, frozen=True, kw_only=True):
     held_until: int | None = None
 
 
-def submit_new(batch: Batch, submissions: Sequence[Submission]) -> list[Submitted | None]:
-    """Store, together, the submissions that nothing else bears on; the others (None) need `submit`."""
-    known = {place for (place,) in batch.tx.rows("known_submissions", rows=places_of(submissions))}
+def submit_new(
+    batch: Batch, submissions: Sequence[Submission], admission: Admission
+) -> list[Submitted | TooMany | None]:
+    """Store, together, the submissions that nothing else bears on, and refuse what is too much.
+
+    Those that need `submit` get None.
+    """
+    known: dict[int, bool] = dict(batch.tx.rows("known_submissions", rows=places_of(submissions)))
     simple: dict[str, int] = {}
+    answers: list[Submitted | TooMany | None] = [None] * len(submissions)
     for place, one in enumerate(submissions):
-        if one.new_conversation and one.idempotency_key is None and not one.files and place not in known:
-            simple.setdefault(one.conversation_id, place)
-    answers: list[Submitted | None] = [None] * len(submissions)
+        if one.idempotency_key is not None or known.get(place):  # its run may be there
+            continue
+        answers[place] = refusal = admission.refusal(one.principal.owner_key, replaces=one.may_replace)
+        plain = one.new_conversation and not one.files and place not in known
+        if refusal is None and plain and one.conversation_id not in simple:
+            admission.take(one.principal.owner_key)
+            simple[one.conversation_id] = place
     if simple:
         chosen = [submissions[place] for place in simple.values()]
         for place, answer in zip(simple.values(), _store(batch, _start_conversations(batch, chosen)), strict=True):
@@ -61,7 +72,12 @@ def key_scope(submission: Submission) -> str:
     return submission.agent if submission.key_scope is None else _SCOPE + submission.key_scope
 
 
-def submit(batch: Batch, submission: Submission) -> Submitted:
+def knows_key(tx: Transaction, submission: Submission, now: int) -> bool:
+    """Whether a run is known under a submission's key."""
+    return submission.idempotency_key is not None and _find_key(tx, submission, now) is not None
+
+
+def submit(batch: Batch, submission: Submission, admission: Admission) -> Submitted:
     """Store a message and its run, claimed at once where that is asked for and nothing is before it."""
     rows = batch.tx.rows("run_of_submission", id=submission.run_id)
     if rows:
@@ -69,13 +85,20 @@ def submit(batch: Batch, submission: Submission) -> Submitted:
     repeated = _run_of_key(batch, submission)
     if repeated is not None:
         return repeated
+    principal = submission.principal.owner_key
+    replaces = bool(batch.limits.runs_at_once) and _replaces(batch, submission)
+    refusal = admission.refusal(principal, replaces=replaces)
+    if refusal is not None:
+        raise refusal
     files = keys_of_files(batch.tx, submission.files, submission.principal) if submission.files else []
     conversation = _find_conversation(batch, submission)
     if conversation is None:
+        admission.take(principal)
         (place,) = _start_conversations(batch, [submission])
         use_files(batch, files, place.conversation)
         return _store(batch, [place])[0]
     busy = _make_room(batch, conversation, submission.on_busy)
+    admission.take(principal, replaces=replaces)
     use_files(batch, files, conversation)
     held_until = hold_now(batch, batch.tx.rows("conversation_to_extend", id=submission.conversation_id)[0][4])
     place = _Place(submission=submission, conversation=conversation, busy=busy, held_until=held_until)
@@ -93,13 +116,10 @@ def _stored_before(batch: Batch, submission: Submission, run: int, worker: int |
 def _run_of_key(batch: Batch, submission: Submission) -> Submitted | None:
     """Look the key up; a key whose run was erased is refused, because the work was done and cannot be shown."""
     name = submission.idempotency_key
-    if name is None:
+    found = None if name is None else _find_key(batch.tx, submission, batch.now)
+    if found is None:
         return None
-    where = {"principal": submission.principal.owner_key, "agent": key_scope(submission), "name": name}
-    rows = batch.tx.rows("idempotency_key", **where)
-    if not rows or rows[0][2] <= batch.now - KEY_LIFE_MS:
-        return None
-    digest, run_id, _ = rows[0]
+    digest, run_id = found
     if digest != submission.digest:
         raise Conflict(
             f"idempotency key {name!r} was used with another request; use a new key", code="idempotency_key_reused"
@@ -112,6 +132,15 @@ def _run_of_key(batch: Batch, submission: Submission) -> Submitted | None:
         )
     batch.flush()
     return Submitted(run=load_run(batch.tx, runs[0][0]), created=False)
+
+
+def _find_key(tx: Transaction, submission: Submission, now: int) -> tuple[str, str] | None:
+    where = {"principal": submission.principal.owner_key, "agent": key_scope(submission)}
+    rows = tx.rows("idempotency_key", **where, name=submission.idempotency_key)
+    if not rows or rows[0][2] <= now - KEY_LIFE_MS:
+        return None
+    digest, run_id, _ = rows[0]
+    return digest, run_id
 
 
 def _find_conversation(batch: Batch, submission: Submission) -> int | None:
@@ -135,6 +164,18 @@ def _start_conversations(batch: Batch, submissions: Sequence[Submission]) -> lis
         batch.knows_last_seq(conversation, 0)
         places.append(_Place(submission=one, conversation=conversation, begun=True))
     return places
+
+
+def _replaces(batch: Batch, submission: Submission) -> bool:
+    """Whether `_make_room` will end a run that is in flight."""
+    rows = batch.tx.rows("conversation_to_extend", id=submission.conversation_id) if submission.may_replace else ()
+    if not rows or rows[0][1:3] != (submission.principal.owner_key, submission.agent):
+        return False
+    conversation = rows[0][0]
+    open_runs = batch.tx.rows("open_runs", conversation=conversation, now=batch.now)
+    if any(waits_for_others for _, waits_for_others in open_runs):
+        return False
+    return bool(batch.tx.rows("in_flight_in_conversation", conversation=conversation))
 
 
 def _make_room(batch: Batch, conversation: int, on_busy: OnBusy) -> bool:
@@ -253,7 +294,8 @@ def _tell(batch: Batch, place: _Place, run: int, message: Message, reply: Messag
 
 
 def _keep_key(batch: Batch, submission: Submission) -> None:
-    old = [key for key, created_at in batch.tx.rows("oldest_idempotency_keys") if created_at <= batch.now - KEY_LIFE_MS]
+    oldest = batch.tx.rows("oldest_idempotency_keys", limit=2)
+    old = [key for key, created_at in oldest if created_at <= batch.now - KEY_LIFE_MS]
     if old:  # each new key takes two old ones away, so that they never pile up
         batch.tx.run("delete_idempotency_keys", rows=json_rows(old))
     batch.tx.run(

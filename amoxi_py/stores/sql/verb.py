@@ -11,6 +11,7 @@ from msgspec import Struct
 from amoxi_py.errors import LeaseLost, RequestError, StoreUnavailable
 from amoxi_py.ports.changes import Change
 from amoxi_py.ports.store import Submission
+from amoxi_py.stores.sql.admission import admission_of, store_used
 from amoxi_py.stores.sql.batch import Batch
 from amoxi_py.stores.sql.changes import write
 from amoxi_py.stores.sql.submit import submit, submit_new
@@ -82,6 +83,7 @@ def perform(batch: Batch, verbs: Sequence[Verb]) -> list[Answer]:
             writes.append((place, verb))
     _write(batch, writes, answers)
     batch.finish()
+    store_used(batch)
     return [answers[place] for place in range(len(verbs))]
 
 
@@ -90,11 +92,13 @@ def _submit(batch: Batch, verbs: Sequence[Verb], answers: dict[int, Answer]) -> 
     if not places:
         return
     submissions = [verb for verb in verbs if isinstance(verb, Submission)]
-    for place, one, submitted in zip(places, submissions, submit_new(batch, submissions), strict=True):
-        if submitted is not None:
-            answers[place] = Answer(submitted)
+    admission = admission_of(batch, submissions)
+    answered = submit_new(batch, submissions, admission)
+    for place, one, answer in zip(places, submissions, answered, strict=True):
+        if answer is None:
+            answers[place] = _act(batch, partial(submit, submission=one, admission=admission))
         else:
-            answers[place] = _act(batch, partial(submit, submission=one))
+            answers[place] = Answer(error=answer) if isinstance(answer, Exception) else Answer(answer)
 
 
 def _act(batch: Batch, do: Callable[[Batch], Any]) -> Answer:

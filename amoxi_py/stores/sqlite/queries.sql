@@ -27,6 +27,9 @@ RETURNING key
 -- name: expire_workers
 UPDATE worker SET expires_at = 0 WHERE key IN (SELECT value FROM json_each(:rows))
 
+-- name: expire_worker
+UPDATE worker SET expires_at = min(expires_at, :lease_now) WHERE id = :id
+
 -- name: record_claim
 UPDATE worker SET claims = :number WHERE key = :key
 
@@ -179,12 +182,68 @@ WHERE run.key = (
     AND run.status = 'queued'
     AND (run.wake_at IS NULL OR run.wake_at > j.wake_at)
 
+-- ---------------------------------------------------------------- admitting
+
+-- name: count_in_flight
+SELECT count(*) FROM (
+    SELECT 1 FROM run INDEXED BY run_in_flight WHERE status IN ('queued', 'running') LIMIT :limit
+)
+
+-- name: in_flight_in_conversation
+SELECT 1 FROM run INDEXED BY run_open
+WHERE conversation = :conversation AND status IN ('queued', 'running', 'waiting') AND status <> 'waiting' LIMIT 1
+
+-- name: standings
+-- What counts for principals now: how many of their runs are in flight, up to a limit, and what the rows say of this
+-- minute and this day.
+SELECT j.value,
+    (SELECT count(*) FROM (
+        SELECT 1 FROM run INDEXED BY run_in_flight
+        WHERE run.principal = j.value AND run.status IN ('queued', 'running') LIMIT :limit
+    )),
+    CASE WHEN u.minute = :minute THEN u.requests ELSE 0 END,
+    CASE WHEN u.day = :day THEN u.runs ELSE 0 END,
+    CASE WHEN u.day = :day THEN u.tokens ELSE 0 END,
+    CASE WHEN u.day = :day THEN u.cost ELSE 0 END
+FROM json_each(:rows) AS j LEFT JOIN principal_usage AS u ON u.principal = j.value
+
+-- name: usage_of_runs
+SELECT r.principal, r.input_tokens + r.output_tokens, r.cost
+FROM json_each(:rows) AS j CROSS JOIN run AS r ON r.key = j.value
+
+-- name: add_used
+WITH j (principal, minute, day, requests, runs, tokens, cost) AS (VALUES :rows)
+INSERT INTO principal_usage (principal, minute, day, requests, runs, tokens, cost)
+SELECT * FROM j WHERE true
+ON CONFLICT (principal) DO UPDATE
+SET requests = excluded.requests + CASE WHEN principal_usage.minute = excluded.minute THEN principal_usage.requests
+        ELSE 0 END,
+    runs = excluded.runs + CASE WHEN principal_usage.day = excluded.day THEN principal_usage.runs ELSE 0 END,
+    tokens = excluded.tokens + CASE WHEN principal_usage.day = excluded.day THEN principal_usage.tokens ELSE 0 END,
+    cost = excluded.cost + CASE WHEN principal_usage.day = excluded.day THEN principal_usage.cost ELSE 0 END,
+    minute = excluded.minute,
+    day = excluded.day
+
+-- name: forget_usage
+DELETE FROM principal_usage WHERE principal = :principal
+
+-- name: old_usage
+SELECT 1 FROM principal_usage WHERE day < :day LIMIT 1
+
+-- name: sweep_usage
+DELETE FROM principal_usage WHERE key IN (
+    SELECT key FROM principal_usage INDEXED BY principal_usage_day WHERE day < :day LIMIT :limit
+)
+
 -- ---------------------------------------------------------------- submitting
 
 -- name: known_submissions
-SELECT j.key FROM json_each(:rows) AS j
-WHERE EXISTS (SELECT 1 FROM run WHERE run.id = j.value ->> 0)
-    OR EXISTS (SELECT 1 FROM conversation WHERE conversation.id = j.value ->> 1)
+-- Those of which the run, or else the conversation, is there, and whether it is the run.
+SELECT j.key, r.key IS NOT NULL
+FROM json_each(:rows) AS j
+LEFT JOIN run AS r ON r.id = j.value ->> 0
+LEFT JOIN conversation AS c ON c.id = j.value ->> 1
+WHERE r.key IS NOT NULL OR c.key IS NOT NULL
 
 -- name: run_of_submission
 SELECT key, worker, status FROM run WHERE id = :id
@@ -194,7 +253,7 @@ SELECT digest, run_id, created_at FROM idempotency_key
 WHERE principal = :principal AND agent = :agent AND name = :name
 
 -- name: oldest_idempotency_keys
-SELECT key, created_at FROM idempotency_key ORDER BY key LIMIT 2
+SELECT key, created_at FROM idempotency_key ORDER BY key LIMIT :limit
 
 -- name: delete_idempotency_keys
 DELETE FROM idempotency_key WHERE key IN (SELECT value FROM json_each(:rows))
@@ -584,6 +643,70 @@ DELETE FROM run WHERE conversation = :conversation
 -- name: erase_conversation
 DELETE FROM conversation WHERE key = :conversation
 
+-- ---------------------------------------------------------------- what is old
+
+-- name: conversations_after
+-- Of the next ones those that nothing was added to since a time and that have no open run, and when each began.
+SELECT c.key, c.created_at, c.updated_at <= :before AND NOT EXISTS (
+    SELECT 1 FROM run AS r INDEXED BY run_open
+    WHERE r.conversation = c.key AND r.status IN ('queued', 'running', 'waiting')
+)
+FROM conversation AS c WHERE c.key > :key ORDER BY c.key LIMIT :limit
+
+-- name: conversations_to_purge
+SELECT c.key, (SELECT count(*) FROM run AS r WHERE r.conversation = c.key AND r.root IS NULL)
+FROM json_each(:rows) AS j CROSS JOIN conversation AS c ON c.key = j.value
+WHERE c.updated_at <= :before AND NOT EXISTS (
+    SELECT 1 FROM run AS r INDEXED BY run_open
+    WHERE r.conversation = c.key AND r.status IN ('queued', 'running', 'waiting')
+)
+
+-- name: times_of_oldest_keys
+SELECT created_at FROM idempotency_key WHERE key >= 0 ORDER BY key LIMIT :limit
+
+-- ---------------------------------------------------------------- all of a principal's
+
+-- name: keys_of_principal
+SELECT key FROM idempotency_key WHERE principal = :principal LIMIT :limit
+
+-- name: files_of_principal
+SELECT key, id, name, media_type, size, created_at, digest, blob FROM file INDEXED BY file_principal
+WHERE principal = :principal AND key > :after ORDER BY key LIMIT :limit
+
+-- name: files_to_forget
+SELECT key, blob FROM file INDEXED BY file_principal WHERE principal = :principal ORDER BY key LIMIT :limit
+
+-- name: forget_records_of
+DELETE FROM record WHERE place IN (
+    SELECT place FROM record INDEXED BY record_of WHERE family = :family LIMIT :limit
+)
+RETURNING taken_by
+
+-- name: decisions_of
+-- An id of another tenant is somebody else.
+SELECT a.run, a.turn, a.n, r.id, a.decision, a.decided_at, a.reason
+FROM approval AS a INDEXED BY approval_decided_by CROSS JOIN run AS r ON r.key = a.run
+WHERE a.decided_by = :by AND (a.run, a.turn, a.n) > (:run, :turn, :n)
+    AND substr(r.principal, instr(r.principal || char(31), char(31))) = :tenant
+ORDER BY a.run, a.turn, a.n LIMIT :limit
+
+-- name: forget_deciders
+WITH j (run, turn, n, decided_by) AS (VALUES :rows)
+UPDATE approval SET decided_by = NULL FROM j
+WHERE approval.run = j.run AND approval.turn = j.turn AND approval.n = j.n AND approval.decided_by = j.decided_by
+
+-- name: all_runs_of_conversation
+SELECT r.key FROM conversation AS c CROSS JOIN run AS r ON r.conversation = c.key
+WHERE c.id = :id AND c.principal = :principal AND r.key > :after ORDER BY r.key LIMIT :limit
+
+-- name: summaries_of_runs
+-- Of runs of one conversation; the first of them is given.
+SELECT s.run, s.text, s.created_at FROM run AS r CROSS JOIN summary AS s ON s.conversation = r.conversation
+WHERE r.key = :run AND s.run IN (SELECT value FROM json_each(:rows)) ORDER BY s.key
+
+-- name: next_owner
+SELECT min(principal) FROM conversation WHERE principal > :after AND principal < :until
+
 -- ---------------------------------------------------------------- files
 
 -- name: insert_files
@@ -756,13 +879,16 @@ CROSS JOIN event AS e INDEXED BY event_delta ON e.run = j.value AND e.type = 4
 ORDER BY e.seq
 
 -- name: newest_summary
-SELECT s.run, r.id, s.turn, s.text
+-- Of a run's thread: nothing in it where there is none, no row where there is no such run.
+SELECT s.key, s.run, r.id, s.turn, s.text
 FROM run AS mine
-CROSS JOIN summary AS s ON s.conversation = mine.conversation
-    AND s.thread = CASE WHEN mine.root IS NULL THEN 0 ELSE mine.key END
-CROSS JOIN run AS r ON r.key = s.run
+LEFT JOIN summary AS s ON s.key = (
+    SELECT n.key FROM summary AS n
+    WHERE n.conversation = mine.conversation AND n.thread = CASE WHEN mine.root IS NULL THEN 0 ELSE mine.key END
+    ORDER BY n.key DESC LIMIT 1
+)
+LEFT JOIN run AS r ON r.key = s.run
 WHERE mine.key = :run
-ORDER BY s.key DESC LIMIT 1
 
 -- name: earlier_messages
 -- Of the runs before one, after a turn of one of them; a child run is the first of its thread.
@@ -1037,6 +1163,15 @@ CROSS JOIN conversation AS c ON c.key = r.conversation
 LEFT JOIN run AS root ON root.key = r.root
 WHERE t.status = 'open' AND (t.run, t.turn, t.n) > (:run, :turn, :n)
 ORDER BY t.run, t.turn, t.n LIMIT :limit
+
+-- name: backlog
+SELECT (SELECT count(*) FROM (SELECT 1 FROM run INDEXED BY run_due
+        WHERE status = 'queued' AND wake_at IS NOT NULL LIMIT :limit)),
+    (SELECT count(*) FROM (SELECT 1 FROM run INDEXED BY run_leased WHERE status = 'running' LIMIT :limit)),
+    (SELECT count(*) FROM (SELECT 1 FROM tool_call AS t INDEXED BY tool_call_open
+        CROSS JOIN approval AS a ON a.run = t.run AND a.turn = t.turn AND a.n = t.n
+            AND a.decision IS NULL AND (a.expires_at IS NULL OR a.expires_at > :now)
+        WHERE t.status = 'open' LIMIT :limit))
 
 -- name: insert_secret
 INSERT INTO secret (name, value) VALUES (:name, :value) ON CONFLICT (name) DO NOTHING

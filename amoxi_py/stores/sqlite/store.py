@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from amoxi_py.domain.event import Event
+from amoxi_py.domain.limits import NO_LIMITS, Limits
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import RunRows
 from amoxi_py.domain.tool_call import StepRecord
@@ -39,13 +40,14 @@ from amoxi_py.stores.sqlite.writer import SqliteWriter
 
 T = TypeVar("T")
 _SYSTEM_CLOCK = SystemClock()
+_LOOK_AGAIN_S = 0.02
 
 
 class SqliteStore(SqlStore):
     """The store in `path`, a folder that is made when it is missing; the database in it is `amoxi.db`.
 
-    Files and records that nobody needs are removed in the background from the first worker on, and then every
-    `sweep_every_s`.
+    Files and records that nobody needs, and conversations that were last added to more than `keep_s` ago, are removed
+    in the background from the first worker on, and then every `sweep_every_s`.
     """
 
     def __init__(
@@ -55,12 +57,15 @@ class SqliteStore(SqlStore):
         clock: Clock = _SYSTEM_CLOCK,
         synchronous: Synchronous = "FULL",
         sweep_every_s: float = SWEEP_EVERY_S,
+        limits: Limits = NO_LIMITS,
+        keep_s: float | None = None,
     ) -> None:
         self._folder = path
         self._file = path / DATABASE
-        super().__init__(SqliteReaders(self._file))
+        super().__init__(SqliteReaders(self._file), keep_s)
         self._clock = clock
         self._synchronous = synchronous
+        self._limits = limits
         self._listener: EventListener | None = None
         self._on_gap: GapListener | None = None
         self._lock: FileLock | None = None
@@ -86,7 +91,7 @@ class SqliteStore(SqlStore):
         self._on_gap = on_gap
         self._loop = asyncio.get_running_loop()
         self._writer = await asyncio.to_thread(self._open)
-        self._writer.start()
+        self._writer.start(self.measures)
 
     async def close(self) -> None:
         await self._sweep.stop()
@@ -184,6 +189,20 @@ class SqliteStore(SqlStore):
         await self._file_work.sweep()
         await self._delete_abandoned()
         await self._delete_expired()
+        await self._delete_old_keys()
+        await self._purge_old()
+
+    async def _give_space_back(self) -> None:
+        while True:
+            writer = self._writer
+            if not isinstance(writer, SqliteWriter) or not writer.has_space_to_look_at:
+                return
+            await asyncio.sleep(_LOOK_AGAIN_S)
+
+    async def _clear_log(self) -> None:
+        if isinstance(self._writer, SqliteWriter):
+            self._writer.clear_log_next()
+            await self._perform(Act(lambda batch: None))
 
     async def claim_handlers(self, names: Sequence[str], worker: WorkerKey | None) -> tuple[HandlerLease, ...]:
         def claim_here(batch: Batch) -> tuple[HandlerLease, ...]:
@@ -207,6 +226,7 @@ class SqliteStore(SqlStore):
                     self._synchronous,
                     self._deliver,
                     self._deliver_gap,
+                    self._limits,
                 )
             finally:
                 self._lock.release()

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
+from amoxi_py.domain.limits import Limits
 from amoxi_py.ports.clock import Clock
 from amoxi_py.stores.sql.batch import Batch
 from amoxi_py.stores.sql.log import read_events
@@ -46,8 +47,10 @@ class SqliteWriter(VerbWriter):
         synchronous: Synchronous,
         deliver: Deliver,
         deliver_gap: Callable[[], None],
+        limits: Limits,
     ) -> None:
         super().__init__(deliver, idle_every_s=_LISTEN_EVERY_S)
+        self._limits = limits
         self._file = file
         self._log_file = file.with_name(file.name + "-wal")
         self._lock = lock
@@ -59,6 +62,15 @@ class SqliteWriter(VerbWriter):
         self._space_looked_at = 0
         self._use(connection)
         self._last_event = self._last_event_key()
+
+    @property
+    def has_space_to_look_at(self) -> bool:
+        """Whether it has still to find out that few pages of the file are free, or to cut them off."""
+        return self.commits != self._space_looked_at
+
+    def clear_log_next(self) -> None:
+        """Let the next commit move the log into the file, however short it is; from any thread."""
+        self._checkpoint_at = 0
 
     def _failure(self, error: Exception) -> Exception:
         return store_error(self._file, error) if isinstance(error, sqlite3.Error | OSError) else error
@@ -92,12 +104,14 @@ class SqliteWriter(VerbWriter):
                 return None
             while more:
                 more = self._read_page()
-            batch = Batch(self._tx, millis(self._clock.now()), self._lease_clock.now())
+            now = millis(self._clock.now())
+            batch = Batch(self._tx, now, self._lease_clock.now(), self._limits)
             answers = perform(batch, verbs)
             self._connection.execute("COMMIT")
             self.commits += 1
             self._last_event += len(batch.told)  # keys are given one after the other
             self._told.extend(batch.told)
+            self.measures.committed(batch.told)
             self._checkpoint()
         except BaseException:
             self._roll_back()

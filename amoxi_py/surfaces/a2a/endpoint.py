@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from amoxi_py.domain.principal import Principal
+from amoxi_py.engine.log_facts import about
 from amoxi_py.errors import StoreUnavailable
 from amoxi_py.surfaces.a2a.context import base_of
 from amoxi_py.surfaces.a2a.file_route import FILES, answer_file
@@ -65,6 +66,7 @@ class Endpoint:
         if principal is None:
             detail = "send a caller's token: 'Authorization: Bearer <token>'"
             return problem(401, "not_authenticated", detail, headers={"www-authenticate": "Bearer"})
+        about(principal=principal.id)
         path: str = request.path_params.get(REST, "")
         file = FILES.fullmatch(path)
         if file is not None:

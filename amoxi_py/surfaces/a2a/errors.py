@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import aclosing
 from typing import Any, ParamSpec, TypeVar
@@ -28,6 +29,7 @@ from amoxi_py.errors import (
     NotFound,
     RequestError,
     StoreUnavailable,
+    TooMany,
 )
 from amoxi_py.surfaces.a2a.bodies import made_of
 
@@ -40,6 +42,15 @@ STORE_AWAY = "the server cannot reach its store now; send it again in a moment (
 FAILED = "the server failed; it has been logged"
 NO_CONTEXT = "there is no such contextId: leave contextId out; the answer has one"
 MESSAGE_REUSED = "this messageId was used with another message; give each message its own"
+
+
+class TooManyNow(A2AError):
+    """No more is admitted now; the protocol has no error of its own for that. `retry_after` is in whole seconds."""
+
+    def __init__(self, error: TooMany) -> None:
+        self.reason = error.code.upper()
+        self.retry_after = max(1, math.ceil(error.retry_after))
+        super().__init__(str(error), {"code": error.code, "retryAfter": str(self.retry_after)})
 
 
 def a2a_error(error: Exception) -> A2AError:
@@ -71,6 +82,8 @@ def _of_ours(error: AmoxiError) -> A2AError | None:
         return InvalidParamsError(MESSAGE_REUSED)
     if isinstance(error, InvalidRequest | ArgumentsInvalid):
         return InvalidParamsError(str(error))
+    if isinstance(error, TooMany):
+        return TooManyNow(error)
     if isinstance(error, RequestError):
         return UnsupportedOperationError(str(error))
     return None

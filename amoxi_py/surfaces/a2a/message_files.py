@@ -10,7 +10,7 @@ from msgspec.json import decode, encode
 from amoxi_py.domain.principal import Principal
 from amoxi_py.engine.engine import Engine
 from amoxi_py.errors import RequestError
-from amoxi_py.ports.records import Record, RecordStore
+from amoxi_py.ports.records import Record, RecordStore, group_of
 from amoxi_py.surfaces.a2a.caller_keys import caller_key
 from amoxi_py.surfaces.a2a.incoming import GivenFile, Incoming
 
@@ -40,21 +40,31 @@ class FilesOfMessages:
         self._deduplicate = deduplicate
 
     async def save(self, message_id: str, given: Incoming, principal: Principal) -> MessageFiles:
-        """Store what has come with a message, all or nothing; when it was sent before, what was stored then is it."""
+        """Store what has come with a message, all or nothing; when it was sent before, what was stored then is it.
+
+        Raises:
+            TooMany: it is known that no more is admitted now; nothing was stored.
+        """
         if not given.files:
             return MessageFiles()
+        gate, owner = self._engine.gate, principal.owner_key
         if not self._deduplicate:
+            gate.refuse(owner)
             return MessageFiles(ids=await self._save_all(given.files, principal), new=True)
         key, digest = caller_key(principal, message_id), given.digest()
         record = await self._records.find_record(KIND, key)
         kept = None if record is None else decode(record.content, type=_Kept)
         if kept is not None and kept.digest == digest:
             return MessageFiles(ids=kept.ids)
+        gate.refuse(owner)
         ids = await self._save_all(given.files, principal)
         if kept is None:
             content = encode(_Kept(digest=digest, ids=ids)).decode()
             expires_at = self._engine.now() + _KEPT_S
-            await self._records.keep_record(Record(kind=KIND, key=key, content=content, expires_at=expires_at))
+            kept_for = group_of(principal)
+            await self._records.keep_record(
+                Record(kind=KIND, key=key, group=kept_for, content=content, expires_at=expires_at)
+            )
         return MessageFiles(ids=ids, new=True)
 
     async def drop(self, message_id: str, files: MessageFiles, principal: Principal) -> None:

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 from amoxi_py.domain.encoding import clean_text, encode_json
 from amoxi_py.surfaces.a2a.bodies import read_json, read_params
 from amoxi_py.surfaces.a2a.context import V1_0, asked_version, call_context, unsupported_version
-from amoxi_py.surfaces.a2a.errors import a2a_error, is_store_away
+from amoxi_py.surfaces.a2a.errors import TooManyNow, a2a_error, is_store_away
 from amoxi_py.surfaces.a2a.failures import rest_error
 from amoxi_py.surfaces.a2a.operations import OPERATIONS, Json, Operation, misfit, reader
 from amoxi_py.surfaces.a2a.performing import begin, perform
@@ -97,6 +97,8 @@ def _refused(error: A2AError, version: str) -> Response:
     answer = _json(body, status, "application/json")
     if is_store_away(error):
         answer.headers["retry-after"] = str(RETRY_AFTER_OUTAGE_S)
+    if isinstance(error, TooManyNow):
+        answer.headers["retry-after"] = str(error.retry_after)
     return answer
 
 

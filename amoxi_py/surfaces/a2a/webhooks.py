@@ -14,7 +14,7 @@ from msgspec import Struct
 from amoxi_py.domain.principal import Principal
 from amoxi_py.engine.engine import Engine
 from amoxi_py.errors import Conflict, InvalidRequest, NotFound
-from amoxi_py.ports.records import Record
+from amoxi_py.ports.records import Record, group_of
 from amoxi_py.ports.store import Store
 from amoxi_py.ports.webhooks import Webhook
 from amoxi_py.surfaces.a2a.caller_keys import caller_key
@@ -121,7 +121,8 @@ class Webhooks:
         if self._deduplicate:
             known = _ANSWER_KNOWN_S if message.task_id else _MESSAGE_KNOWN_S
             expires_at = self._store.clock.now() + known
-            await self._store.keep_record(Record(kind=KIND, key=key, content="{}", expires_at=expires_at))
+            group = group_of(principal)
+            await self._store.keep_record(Record(kind=KIND, key=key, group=group, content="{}", expires_at=expires_at))
         return Expected(id=told.id, config=config, again=False)
 
     async def keep_expected(self, principal: Principal, run_id: str, expected: Expected) -> None:

@@ -19,9 +19,11 @@ from amoxi_py.surfaces.http.chat import ChatRoutes
 from amoxi_py.surfaces.http.conversations import ConversationRoutes
 from amoxi_py.surfaces.http.docs_page import add_docs_page
 from amoxi_py.surfaces.http.door import Door
+from amoxi_py.surfaces.http.every_answer import EveryAnswer
 from amoxi_py.surfaces.http.files import FileRoutes
 from amoxi_py.surfaces.http.health import HealthRoutes
 from amoxi_py.surfaces.http.host_check import HostCheck
+from amoxi_py.surfaces.http.metrics import MetricsRoutes
 from amoxi_py.surfaces.http.problems import STATUSES, problem_of
 from amoxi_py.surfaces.http.questions import QuestionRoutes
 from amoxi_py.surfaces.http.runs import RunRoutes
@@ -37,6 +39,7 @@ _ROUTES = (
     FileRoutes,
     ChatRoutes,
     HealthRoutes,
+    MetricsRoutes,
 )
 
 
@@ -58,7 +61,7 @@ def build_http(door: Door, *, title: str = "amoxi_py", version: str = "0", lifes
     add_routes(door, app.router)
     if door.settings.docs:
         add_docs_page(app, prefix)
-    for kind in (HTTPException, RequestValidationError, SignInFailed, *STATUSES, Exception):
+    for kind in (HTTPException, RequestValidationError, SignInFailed, *STATUSES):
         app.add_exception_handler(kind, _answer)
     if door.settings.cors_origins:
         app.add_middleware(
@@ -67,9 +70,10 @@ def build_http(door: Door, *, title: str = "amoxi_py", version: str = "0", lifes
             allow_credentials=True,
             allow_methods=["GET", "HEAD", "POST", "DELETE"],
             allow_headers=["*"],  # of named origins; the app's own sign-in may read a header that nobody knows here
-            expose_headers=["Location", "Retry-After", "Mcp-Session-Id", "WWW-Authenticate"],
+            expose_headers=["Location", "Retry-After", "Mcp-Session-Id", "WWW-Authenticate", "X-Request-Id"],
         )
     app.add_middleware(HostCheck, settings=door.settings)
+    app.add_middleware(EveryAnswer, settings=door.settings, responses=door.responses)
     return app
 
 

@@ -28,6 +28,7 @@ SECURITY: Mapping[str, str] = {
     ),
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
 }
 
 _FOLDER = files("amoxi_py.surfaces.http") / "chat_page"

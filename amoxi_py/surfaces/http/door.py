@@ -13,6 +13,7 @@ from starlette.responses import Response
 from amoxi_py.declare.definitions import AgentDefinition
 from amoxi_py.domain.principal import Principal
 from amoxi_py.engine.engine import Engine
+from amoxi_py.engine.log_facts import about
 from amoxi_py.errors import NotFound, StoreUnavailable
 from amoxi_py.surfaces.closing import Closing
 from amoxi_py.surfaces.http.authentication import Authentication, Caller
@@ -28,14 +29,17 @@ class Door:
     """The HTTP door of one app: made with the app, opened when the engine has started.
 
     Until `open` every route but the liveness probe answers 503. `closing.set()` ends all open streams and waits.
+    `responses` has how many answers of each status there were.
     """
 
     def __init__(self, settings: HttpSettings | None = None) -> None:
         self.settings = settings or HttpSettings()
         self.closing = Closing()
+        self.responses: dict[str, int] = {}
         self._engine: Engine | None = None
         self._authentication: Authentication | None = None
         self._admitted = _admitted_route(self)
+        self._gated = _gated_route(self)
 
     def open(self, engine: Engine, secret: bytes) -> None:
         """Let requests in; `secret` signs the visitors' cookies and must be the same on every server of the app."""
@@ -61,11 +65,22 @@ class Door:
         """Find out who asks, and keep it for `caller_of`; raise what `Authentication.identify` does."""
         caller = await self.authentication.identify(request)
         request.scope[_CALLER] = caller
+        about(principal=caller.principal.id)
         return caller
 
-    def add(self, router: APIRouter, path: str, endpoint: Endpoint, *, known: bool = True, **options: Any) -> None:
+    def add(
+        self,
+        router: APIRouter,
+        path: str,
+        endpoint: Endpoint,
+        *,
+        known: bool = True,
+        gated: bool = False,
+        **options: Any,
+    ) -> None:
         """Add a route under the prefix; with `known` it finds out who asks before it looks at anything else.
 
+        One that is `gated` also looks whether the caller is known to get no run now, before the request is read.
         `options` are those of FastAPI's `add_api_route`. What they say of answers is for the documentation, and half
         of the cost of making the app: where there is none, it is left out.
         """
@@ -74,7 +89,7 @@ class Door:
         router.add_api_route(
             self.settings.prefix + path,
             endpoint,
-            route_class_override=self._admitted if known else BoundaryRoute,
+            route_class_override=self._gated if gated else self._admitted if known else BoundaryRoute,
             **options,
         )
 
@@ -119,6 +134,16 @@ def _admitted_route(door: Door) -> type[BoundaryRoute]:
             await door.identify(request)
 
     return AdmittedRoute
+
+
+def _gated_route(door: Door) -> type[BoundaryRoute]:
+    class GatedRoute(BoundaryRoute):
+        async def admit(self, request: Request) -> None:
+            caller = await door.identify(request)
+            if "idempotency-key" not in request.headers:
+                door.engine.gate.refuse(caller.principal.owner_key, may_replace=True)  # what it is has not been read
+
+    return GatedRoute
 
 
 def caller_of(request: Request) -> Caller:

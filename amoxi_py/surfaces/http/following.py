@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from amoxi_py.engine.streams import EventStream
 from amoxi_py.surfaces.http.door import Door, principal_of
 from amoxi_py.surfaces.http.sse import EventStreamResponse
 
@@ -23,6 +24,11 @@ async def events_answer(
     stream = await door.engine.follow(
         principal_of(request), run_id=run_id, conversation_id=conversation_id, agent=agent, after=after
     )
+    return stream_answer(door, stream, headers=headers)
+
+
+def stream_answer(door: Door, stream: EventStream, headers: dict[str, str] | None = None) -> Response:
+    """Return the events of a stream, or 204 when nothing comes any more."""
     if stream.exhausted:
         return Response(status_code=204, headers={"cache-control": "no-store", **(headers or {})})
     return EventStreamResponse(stream, closing=door.closing, heartbeat=door.settings.heartbeat, headers=headers)

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from amoxi_py.errors import StoreUnavailable
+from amoxi_py.errors import NotReady
 from amoxi_py.surfaces.http.answers import HealthJson, json_answer
 from amoxi_py.surfaces.http.door import Door
 from amoxi_py.surfaces.http.problems import documented
@@ -43,6 +43,6 @@ class HealthRoutes:
     async def ready(self, request: Request) -> Response:
         """Say that the process can do work; 503 while it cannot, and from the moment that it stops."""
         if self._door.closing.is_set():
-            raise StoreUnavailable("the server stops")
+            raise NotReady("the server stops")
         await self._door.engine.ready()
         return json_answer({"status": "ready"})

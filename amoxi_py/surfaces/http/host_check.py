@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from amoxi_py.surfaces.http.settings import HttpSettings
 from amoxi_py.surfaces.problem import problem
+from amoxi_py.surfaces.tokens import authorizations
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s\[\]:/?#@]+)(?::[0-9]*)?", re.ASCII | re.IGNORECASE)
 _LONGEST_TOLD = 100
@@ -24,6 +25,8 @@ _POLICY_VIOLATION = 1008
 class HostCheck:
     """Answers 421 to requests for a host that is not this server. Probes are exempt: they come by an address.
 
+    So do scrapers of the metrics; with a token, which no foreign page has, they are exempt too.
+
     With a public address its host and the loopback names are known. Without one a server that listens on loopback
     knows the loopback names, for what comes in over loopback; any other one has no way to know its names.
     """
@@ -32,6 +35,7 @@ class HostCheck:
         self._app = app
         self._public = urlsplit(settings.public_url).hostname if settings.public_url else None
         self._on_loopback = is_loopback(settings.host)
+        self._metrics = f"{settings.prefix}/metrics"
         self._probes = {f"{settings.prefix}/health/{probe}" for probe in ("live", "ready")}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -45,7 +49,7 @@ class HostCheck:
     def _knows(self, scope: Scope) -> bool:
         if self._public is None and not (self._on_loopback and _came_over_loopback(scope)):
             return True
-        if scope["path"] in self._probes:
+        if scope["path"] in self._probes or (scope["path"] == self._metrics and authorizations(scope)):
             return True
         hosts = _hosts(scope)
         return bool(hosts) and all(host is not None and (host == self._public or is_loopback(host)) for host in hosts)

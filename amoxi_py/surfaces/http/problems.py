@@ -21,6 +21,7 @@ from amoxi_py.errors import (
     InvalidRequest,
     NotAuthenticated,
     NotFound,
+    NotReady,
     RequestError,
     StoreUnavailable,
     TooMany,
@@ -96,6 +97,8 @@ def _of_ours(error: AmoxiError, status: int) -> Response:
         headers["www-authenticate"] = "Bearer"
     elif isinstance(error, TooMany):
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after)))
+    elif isinstance(error, NotReady):
+        headers["retry-after"] = str(RETRY_AFTER_OUTAGE_S)
     elif isinstance(error, StoreUnavailable):
         log.warning("the store cannot be used: %s", error)
         headers["retry-after"] = str(RETRY_AFTER_OUTAGE_S)

@@ -10,11 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from amoxi_py.domain.run import Run
+from amoxi_py.engine.log_facts import about
+from amoxi_py.engine.streams import EventStream
 from amoxi_py.surfaces.closing import end_task
 from amoxi_py.surfaces.http.answers import RunJson, RunsJson, json_answer, run_json, runs_json
 from amoxi_py.surfaces.http.bodies import SubmitBody
 from amoxi_py.surfaces.http.door import Door, caller_of, principal_of
-from amoxi_py.surfaces.http.following import events_answer
+from amoxi_py.surfaces.http.following import events_answer, stream_answer
 from amoxi_py.surfaces.http.problems import documented
 from amoxi_py.surfaces.http.requests import (
     After,
@@ -49,6 +51,7 @@ class RunRoutes:
             "/agents/{agent}/runs",
             self.submit,
             methods=["POST"],
+            gated=True,
             status_code=202,
             tags=["runs"],
             operation_id="submit_run",
@@ -119,20 +122,25 @@ class RunRoutes:
         caller = caller_of(request)
         idempotency = idempotency_key(request)
         body = await read_body(request, SubmitBody, self._door.settings.max_body)
-        submitted = await self._door.engine.submit(
-            agent,
-            body.message,
-            principal=caller.principal,
-            conversation_id=None if body.conversation_id is None else known_id("conversation", body.conversation_id),
-            idempotency_key=idempotency,
-            files=tuple(known_id("file", file_id) for file_id in body.files),
-            digest="" if idempotency is None else body_digest(body),
-        )
+        asked: dict[str, Any] = {
+            "principal": caller.principal,
+            "conversation_id": None if body.conversation_id is None else known_id("conversation", body.conversation_id),
+            "idempotency_key": idempotency,
+            "files": tuple(known_id("file", file_id) for file_id in body.files),
+            "digest": "" if idempotency is None else body_digest(body),
+        }
+        stream: EventStream | None = None
+        after = cursor_of_stream(request) if wants_events(request) else None
+        if wants_events(request) and after is None:
+            submitted, stream = await self._door.engine.submit_followed(agent, body.message, **asked)
+        else:
+            submitted = await self._door.engine.submit(agent, body.message, **asked)
+        about(run_id=submitted.run.id, conversation_id=submitted.run.conversation_id)
         location = {"location": f"{_base(request, self._door)}/agents/{agent}/runs/{submitted.run.id}"}
-        if wants_events(request):
-            answer = await events_answer(
-                self._door, request, run_id=submitted.run.id, after=cursor_of_stream(request), headers=location
-            )
+        if stream is not None:
+            answer = stream_answer(self._door, stream, headers=location)
+        elif wants_events(request):
+            answer = await events_answer(self._door, request, run_id=submitted.run.id, after=after, headers=location)
         else:
             run = submitted.run if wait is None else await self._wait(request, submitted.run, wait)
             answer = json_answer(run_json(run), 200 if wait is not None and run.status.final else 202, location)

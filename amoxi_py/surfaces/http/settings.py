@@ -11,6 +11,8 @@ from starlette.requests import Request
 from amoxi_py.domain.principal import Principal
 
 Authenticate = Callable[[Request], Awaitable[Principal | None]]
+MetricsPage = Callable[[str], Awaitable[tuple[bytes, str]]]
+"""Gives the page and its media type, for what a scraper accepts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,7 @@ class HttpSettings:
         docs: Whether `/openapi.json` and `/docs` exist.
         heartbeat: The longest silence on an event stream.
         max_body: The longest body of a request.
+        metrics: What `/metrics` tells; None where nothing is counted.
     """
 
     callers: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict, repr=False)
@@ -41,6 +44,7 @@ class HttpSettings:
     docs: bool = False
     heartbeat: float = 15.0
     max_body: int = 1 << 20
+    metrics: MetricsPage | None = None
 
 
 def token_digest(token: str) -> bytes:

@@ -64,6 +64,12 @@ class EventStreamResponse(Response):
         self._heartbeat = heartbeat
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._answer(receive, send)
+        finally:
+            self._stream.close()
+
+    async def _answer(self, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         wire = _Wire(send)
         pump = asyncio.create_task(self._pump(wire))
@@ -72,17 +78,19 @@ class EventStreamResponse(Response):
                 await self._supervise(wire, pump, gone)
         finally:
             await end_task(pump)
-        with suppress(TimeoutError):  # a reader that takes nothing does not hold up the server's stop
-            async with asyncio.timeout(_LAST_SEND_S):
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        if not wire.ended:
+            with suppress(TimeoutError):  # a reader that takes nothing does not hold up the server's stop
+                async with asyncio.timeout(_LAST_SEND_S):
+                    await wire.write(b"", last=True)
 
     async def _pump(self, wire: _Wire) -> None:
         try:
-            await wire.write(_COMMENT)  # so that proxies pass the headers on
+            if not self._stream.at_hand:
+                await wire.write(_COMMENT)  # so that proxies pass the headers on
             # The generator is closed here and now, not when the garbage collector finds it.
             async with aclosing(aiter(self._stream)) as batches:
                 async for batch in batches:
-                    await wire.write_events(batch)
+                    await wire.write_events(batch, last=self._stream.ends_with(batch))
                     del batch  # a reader that waits for what comes next keeps nothing of what it had
         except OSError:  # how some servers say that the reader has left
             pass
@@ -111,9 +119,10 @@ class EventStreamResponse(Response):
 
 
 class _Wire:
-    """One writer at a time to one connection."""
+    """One writer at a time to one connection; `ended` is whether the last body was sent."""
 
     def __init__(self, send: Send) -> None:
+        self.ended = False
         self._send = send
         self._lock = asyncio.Lock()
         self._clock = asyncio.get_running_loop().time
@@ -126,11 +135,18 @@ class _Wire:
     def silence(self) -> float:
         return self._clock() - self._last
 
-    async def write(self, body: bytes) -> None:
+    async def write(self, body: bytes, *, last: bool = False) -> None:
         async with self._lock:
-            await self._send({"type": "http.response.body", "body": body, "more_body": True})
-            self._last = self._clock()
+            if not self.ended:
+                self.ended = last
+                await self._send({"type": "http.response.body", "body": body, "more_body": not last})
+                self._last = self._clock()
 
-    async def write_events(self, events: Iterable[Event]) -> None:
-        for piece in _pieces(events):
+    async def write_events(self, events: tuple[Event, ...], *, last: bool) -> None:
+        """Write a batch; the end of the answer goes out with its last piece."""
+        pieces = _pieces(events)
+        piece = next(pieces)
+        for more in pieces:
             await self.write(piece)
+            piece = more
+        await self.write(piece, last=last)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -18,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 from amoxi_py.domain.encoding import decode_json, encode_json
 from amoxi_py.domain.principal import Principal
 from amoxi_py.engine.engine import Engine
-from amoxi_py.errors import AmoxiError, ArgumentsInvalid, NotFound, StoreUnavailable
+from amoxi_py.errors import AmoxiError, ArgumentsInvalid, NotFound, StoreUnavailable, TooMany
 from amoxi_py.ports.records import Record, RecordStore
 from amoxi_py.surfaces.mcp.contents import RUN_ID, Reply, failure
 from amoxi_py.surfaces.mcp.flights import Flight, Flights
@@ -161,6 +162,7 @@ class Answering:
         record = Record(
             kind=_REQUEST,
             key=key,
+            group=flight.run_id,
             content=encode_json({"run_id": flight.run_id}),
             expires_at=self._engine.now() + _REQUEST_KEPT_S,
         )
@@ -231,4 +233,7 @@ def _told(error: AmoxiError, request: ToolRequest, flight: Flight, goes_on: Goes
         if flight.submitting:
             return failure(f"{_STORE_AWAY}: it is not known whether the call began. Look before you call it again.")
         return failure(f"{_STORE_AWAY}; call again in a moment.")
+    if isinstance(error, TooMany):
+        again = max(1, math.ceil(error.retry_after))
+        return failure(f"Not now: {error}. Nothing was done; call again in {again} s.")
     return failure(f"This cannot be done: {error}.", flight.run_id)

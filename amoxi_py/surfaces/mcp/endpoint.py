@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from amoxi_py.domain.principal import Principal
+from amoxi_py.engine.log_facts import about
 from amoxi_py.errors import StoreUnavailable
 from amoxi_py.surfaces.mcp.bookmarks import Bookmark
 from amoxi_py.surfaces.mcp.call_streams import STREAM, CallStream
@@ -93,6 +94,7 @@ class Endpoint:
         if request.method != "POST" and not _goes_on(request):
             return _not_taken()
         request.scope[PRINCIPAL] = principal
+        about(principal=principal.id)
         return None
 
     async def _identify(self, request: Request) -> Principal | None:

@@ -206,7 +206,7 @@ def operations() -> tuple[Operation, ...]:
         Operation(method.upper(), path, described)
         for path, methods in paths.items()
         for method, described in methods.items()
-        if path not in ("/agents", "/health/live", "/health/ready")
+        if path not in ("/agents", "/health/live", "/health/ready", "/metrics")
     )
 
 

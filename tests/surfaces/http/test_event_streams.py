@@ -224,8 +224,16 @@ def test_a_batch_goes_out_in_pieces_and_no_more_of_it_is_encoded_than_is_on_its_
     ]
     bodies: list[bytes] = []
 
-    async def batches() -> AsyncIterator[tuple[Event, ...]]:
-        yield tuple(events)
+    class Log:
+        async def __aiter__(self) -> AsyncIterator[tuple[Event, ...]]:
+            yield tuple(events)
+
+        at_hand = False
+
+        def ends_with(self, batch: tuple[Event, ...]) -> bool:
+            return True
+
+        def close(self) -> None: ...
 
     async def send(message: Any) -> None:
         bodies.append(message.get("body", b""))
@@ -234,7 +242,7 @@ def test_a_batch_goes_out_in_pieces_and_no_more_of_it_is_encoded_than_is_on_its_
         await asyncio.get_running_loop().create_future()
 
     async def answer() -> None:
-        await EventStreamResponse(batches(), closing=Closing(), heartbeat=60)({}, never, send)  # type: ignore[arg-type]
+        await EventStreamResponse(Log(), closing=Closing(), heartbeat=60)({}, never, send)  # type: ignore[arg-type]
 
     asyncio.run(answer())
     assert b"".join(bodies).count(b"event: tool.progress\n") == 40
@@ -264,7 +272,9 @@ def test_a_server_that_stops_ends_its_streams_at_once_and_whole(house: Any) -> N
         reader.join(60)
     assert time.monotonic() - before < 50
     assert len(told) == 2
-    assert client.get("/health/ready").status_code == 503
+    ready = client.get("/health/ready")
+    assert (ready.status_code, ready.json()["code"], ready.json()["detail"]) == (503, "not_ready", "the server stops")
+    assert client.get("/health/live").status_code == 200
 
 
 def test_a_conversation_is_followed_over_all_its_runs(house: Any) -> None:

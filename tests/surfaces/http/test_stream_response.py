@@ -41,6 +41,14 @@ class Log:
         finally:
             self.closed = True
 
+    at_hand = False
+
+    def ends_with(self, events: tuple[Event, ...]) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.closed = True
+
 
 class Connection:
     """The two callables of ASGI; `blocked` holds up every send after the first `free` ones."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amoxi_py.domain.principal import Principal
+from amoxi_py.ports.records import group_of
 from amoxi_py.surfaces.mcp.oauth.answers import OAuthError
 from amoxi_py.surfaces.mcp.oauth.clients import DAY_S, Client
 from amoxi_py.surfaces.mcp.oauth.keeping import Keeping, digest, kept_principal, new_secret, read_principal
@@ -82,7 +83,7 @@ class Grants:
             "principal": kept_principal(principal),
             "token": token,
         }
-        await self._keeping.keep("grant", grant, content, GRANT_LIFE_S, group=digest(principal.owner_key))
+        await self._keeping.keep("grant", grant, content, GRANT_LIFE_S, group=group_of(principal))
         told = {"client": client.id, "redirect_uri": redirect_uri, "challenge": challenge, "salt": salt}
         await self._keeping.keep("code", digest(code), told, CODE_LIFE_S, group=grant)
         return code
@@ -161,7 +162,7 @@ class Grants:
     async def connections(self, principal: Principal) -> list[Connection]:
         """Return what a person has allowed and is in use."""
         found = []
-        for grant, told in await self._keeping.find_all("grant", digest(principal.owner_key), most=_MOST_SHOWN):
+        for grant, told in await self._keeping.find_all("grant", group_of(principal), most=_MOST_SHOWN):
             if await self._keeping.find_all("refresh", grant):
                 found.append(
                     Connection(
@@ -184,7 +185,7 @@ class Grants:
     async def end_all_of(self, principal: Principal) -> int:
         """End all grants of a person; return how many there were."""
         count = 0
-        while found := await self._keeping.find_all("grant", digest(principal.owner_key)):
+        while found := await self._keeping.find_all("grant", group_of(principal)):
             for grant, _ in found:
                 await self.end(grant)
                 count += 1

@@ -14,8 +14,9 @@ from typing import Any, Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
+from amoxi_py.ports.records import group_of
 from amoxi_py.surfaces.cookies import cookie_values, is_secure
-from amoxi_py.surfaces.mcp.oauth.keeping import Keeping, digest, new_secret
+from amoxi_py.surfaces.mcp.oauth.keeping import Keeping, digest, new_secret, read_principal
 from amoxi_py.surfaces.mcp.oauth.places import base_of
 from amoxi_py.surfaces.mcp.oauth.settings import OAuthSettings
 from amoxi_py.surfaces.origins import is_foreign
@@ -51,7 +52,8 @@ class Tickets:
         """Make a form for the browser of a request."""
         ticket = Ticket(secret=new_secret(), page=page, content=content, browser=_browser(request) or new_secret())
         kept = {"browser": digest(ticket.browser), "page": page, "content": content}
-        await self._keeping.keep("form", digest(ticket.secret), kept, _LIFE_S)
+        whose = None if "principal" not in content else group_of(read_principal(content["principal"]))
+        await self._keeping.keep("form", digest(ticket.secret), kept, _LIFE_S, group=whose)
         return ticket
 
     async def find(self, request: Request, page: PageKind, form: dict[str, str]) -> Ticket:
