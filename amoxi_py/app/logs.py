@@ -25,7 +25,7 @@ _CHATTY = (
     *("openai", "anthropic"),  # they would write whole conversations
     *("mcp", "a2a", "sse_starlette"),  # and these all results, and a line for each call
 )
-_ENCODER = msgspec.json.Encoder()
+_ENCODER = msgspec.json.Encoder(enc_hook=str)
 _SECRET_VARIABLE = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|_CALLERS_|URL$|DSN$")
 
 

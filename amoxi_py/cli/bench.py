@@ -134,8 +134,11 @@ class _Bench:
             store=options["store"],
             window_s=options["seconds"],
         )
-        with _place() as place, played_provider(profile, place) as provider:
-            failed = self._scene()(self._app(), provider, profile, place, outcome)
+        try:
+            with _place() as place, played_provider(profile, place) as provider:
+                failed = self._scene()(self._app(), provider, profile, place, outcome)
+        except SystemExit as stop:  # a signal came; a measurement that was stopped must not pass for a good one
+            raise SystemExit(1) from stop
         if options["out"] is not None:
             write_outcome(outcome, options["out"])
         if options["plot_file"] is not None:

@@ -15,8 +15,14 @@ _facts: ContextVar[Mapping[str, str]] = ContextVar("amoxi_log_facts", default=_N
 
 
 def about(**facts: str) -> None:
-    """Say what the current task is about from now on: `request_id`, `run_id`, `call_id` and so on."""
-    _facts.set({**_facts.get(), **facts})
+    """Say what the current task is about from now on: `request_id`, `run_id`, `call_id` and so on.
+
+    A run begins without a call: the one in whose course it was asked for is of another run.
+    """
+    known = dict(_facts.get())
+    if "run_id" in facts:
+        known.pop("call_id", None)
+    _facts.set({**known, **facts})
 
 
 @contextmanager

@@ -132,11 +132,10 @@ def test_a_soak_of_several_parts_has_the_figures_of_each(tmp_path: Path) -> None
 
 
 def test_in_an_overload_what_was_accepted_completes_and_the_rest_is_refused(tmp_path: Path) -> None:
+    quick = Profile(ttft_ms=40)
     (tmp_path / "server").mkdir()
-    with played_provider(PROFILE, tmp_path) as provider:
-        row = overload(
-            App(workers=1), provider, PROFILE, tmp_path / "server", clients=40, seconds=0.6, calm_after_s=0.2
-        )
+    with played_provider(quick, tmp_path) as provider:
+        row = overload(App(workers=1), provider, quick, tmp_path / "server", clients=40, seconds=0.4, calm_after_s=0.2)
         assert provider.stats()["most_in_flight"] <= row.provider_limit
     assert row.errors == {}
     assert row.completed > 0
@@ -239,6 +238,7 @@ def test_a_benchmark_that_is_stopped_leaves_nothing_behind(tmp_path: Path) -> No
     assert len(below) >= 2
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
+    assert process.returncode == 1  # it is no measurement that went well
     deadline = time.monotonic() + 30
     while any(_lives(pid) for pid in below):
         assert time.monotonic() < deadline

@@ -72,9 +72,7 @@ class LimitsHistory(stateful.RuleBasedStateMachine):
         self.requests[who, self.period(MINUTE)] += 1
         self.begun[who, self.period(DAY)] += 1
         conversation = submitted.run.conversation_id
-        self.runs.append(
-            {"who": who, "status": "running", "lease": submitted.rows.lease, "conversation": conversation}
-        )
+        self.runs.append({"who": who, "status": "running", "lease": submitted.rows.lease, "conversation": conversation})
 
     @stateful.rule(process=PROCESS, which=st.integers(0, 10))
     def replace(self, process: int, which: int) -> None:
