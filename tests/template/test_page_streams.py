@@ -156,7 +156,9 @@ def test_a_message_that_is_refused_says_why_and_stays_in_the_box(serve: Any, fol
 
 
 def test_a_message_over_a_limit_says_why_and_goes_when_there_is_room(serve: Any, folder: Path, open_page: Any) -> None:
-    chat = open_page(f"{serve(folder, env={'AI_LIMITS_RUNS_AT_ONCE': '1'}).url}/support-agent")
+    chat = open_page(
+        f"{serve(folder, env={'AI_LIMITS_RUNS_AT_ONCE': '1', 'AI_RUNS_ON_BUSY': 'queue'}).url}/support-agent"
+    )
     chat.say("Refund order A-1001")
     expect(chat.calls).to_contain_text("sending the receipt...")
     chat.say("Where is order A-1001?")
