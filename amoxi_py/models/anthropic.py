@@ -54,6 +54,7 @@ _SAMPLING = ("temperature", "top_p", "top_k")
 # version 2026-10-21 of the API refuses sampling options; the one before it takes them, for models that have them
 _SAMPLING_VERSION = "2023-06-01"
 _EFFORTS = {"minimal": "low"}
+_HEADERS = {"user_profile_id": "anthropic-user-profile-id", "workspace_id": "anthropic-workspace-id"}
 _ABOUT_REASONING = re.compile(r"`?signature`? in `?(?:redacted_)?thinking|thinking`? blocks .*cannot be modified")
 
 _log = logging.getLogger("amoxi_py")
@@ -203,6 +204,8 @@ class AnthropicModel:
                 self._add_sampling(body, extra, name, value)
             elif name == "extra_headers":
                 body[name] = {**body.get(name, {}), **value}
+            elif name in _HEADERS:
+                body["extra_headers"] = {_HEADERS[name]: value, **body.get("extra_headers", {})}
             else:
                 (body if name in PARAMETERS else extra)[name] = value
         if extra:

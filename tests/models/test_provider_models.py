@@ -254,6 +254,22 @@ def test_headers_of_a_request_can_be_given(stage: Any, wire: str) -> None:
     assert "extra_headers" not in stage.body
 
 
+def test_what_the_provider_takes_as_headers_is_sent_as_such(stage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    wire: Any = stage.server.wires["/v1/messages"]
+    read = wire.read
+    sent: dict[str, str] = {}
+
+    def reading(body: bytes, headers: dict[str, str]) -> Any:
+        sent.update(headers)
+        return read(body, headers)
+
+    monkeypatch.setattr(wire, "read", reading)
+    options = {"workspace_id": "wrkspc_1", "user_profile_id": "uprof_1"}
+    stage.reply("anthropic", "Hi.", model=stage.model("anthropic", options=options))
+    assert (sent["anthropic-workspace-id"], sent["anthropic-user-profile-id"]) == ("wrkspc_1", "uprof_1")
+    assert not stage.body.keys() & options.keys()
+
+
 REQUEST = ModelRequest(instructions="Be kind.", messages=(UserMessage(text="Where?"),), tools=(TOOL,))
 
 
