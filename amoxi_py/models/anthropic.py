@@ -11,7 +11,6 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import anthropic
@@ -22,37 +21,19 @@ from amoxi_py.errors import ModelFailed
 from amoxi_py.models.anthropic_body import ALL_FORMS, CACHE_MARK, AnthropicPrompt, Block, takes_sampling, write_tools
 from amoxi_py.models.encoded_files import ENCODED
 from amoxi_py.models.failures import failure_in_stream, no_room_for_words
-from amoxi_py.models.options import checked_options, longest, request_options
-from amoxi_py.models.patience import Patience
-from amoxi_py.models.prices import window_of
-from amoxi_py.models.sdk_stream import (
-    CONNECTIONS,
-    ClientPerLoop,
-    Sdk,
-    checked_address,
-    checked_key,
-    posted,
-    request_timeout,
-    stream_reply,
-)
+from amoxi_py.models.options import longest, request_options
+from amoxi_py.models.sdk_stream import CONNECTIONS, Sdk, SdkModel, request_timeout
 from amoxi_py.models.sent_files import read_forms
 from amoxi_py.ports.chat_model import CallRequest, ModelRequest, Reply, TextDelta, ToolSpec
 
 ANTHROPIC_ADDRESS = "https://api.anthropic.com"
 DEFAULT_MAX_TOKENS = 32_000
 
-# fmt: off
-PARAMETERS = frozenset({
-    "container", "diagnostics", "inference_geo", "max_tokens", "messages", "metadata", "model", "output_config",
-    "service_tier", "speed", "stop_sequences", "stream", "system", "thinking", "tool_choice", "tools",
-    "user_profile_id", "workspace_id",
-})
-# fmt: on
-
 _OF_ADAPTER = frozenset({"server", "show_files", "timeout"})
 _SAMPLING = ("temperature", "top_p", "top_k")
 # version 2026-10-21 of the API refuses sampling options; the one before it takes them, for models that have them
 _SAMPLING_VERSION = "2023-06-01"
+_OWN_NAMES = {"max_completion_tokens": "max_tokens"}
 _EFFORTS = {"minimal": "low"}
 _HEADERS = {"user_profile_id": "anthropic-user-profile-id", "workspace_id": "anthropic-workspace-id"}
 _ABOUT_REASONING = re.compile(r"`?signature`? in `?(?:redacted_)?thinking|thinking`? blocks .*cannot be modified")
@@ -72,7 +53,7 @@ _SDK = Sdk(
 )
 
 
-class AnthropicModel:
+class AnthropicModel(SdkModel[anthropic.AsyncAnthropic]):
     """A model behind the Messages API.
 
     Nothing of it comes from the process's environment: neither the address nor a header.
@@ -91,6 +72,11 @@ class AnthropicModel:
         timeout: Seconds without a piece of the reply until a request counts as failed.
     """
 
+    _provider = "anthropic"
+    _address = ANTHROPIC_ADDRESS
+    _path = "/v1/messages"
+    _sdk = _SDK
+
     def __init__(
         self,
         model: str,
@@ -100,39 +86,16 @@ class AnthropicModel:
         *,
         timeout: float = 600.0,
     ) -> None:
-        self._model = model
-        self._key = checked_key(api_key)
-        self._base_url = checked_address(base_url) or ANTHROPIC_ADDRESS
-        self._options = checked_options(options, model=self.name)
-        self._timeout = timeout
-        self._clients = ClientPerLoop(self._make_client)
+        super().__init__(model, api_key, base_url, options, timeout)
         self._tools: tuple[tuple[ToolSpec, ...], list[Block]] = ((), [])
         self._warned = False
-
-    @property
-    def name(self) -> str:
-        return f"anthropic:{self._model}"
-
-    @property
-    def window(self) -> int | None:
-        """Tokens that the model takes, where that is known."""
-        return window_of(self.name, self._base_url)
-
-    @property
-    def identity(self) -> tuple[object, ...]:
-        """What makes two of these the same, so that they can share connections; it holds the key."""
-        return ("anthropic", self._model, self._key, self._base_url, repr(sorted(self._options.items())), self._timeout)
-
-    async def aclose(self) -> None:
-        """Close the connections; the model may be used again after it."""
-        await self._clients.aclose()
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | Reply]:
         await ENCODED.prepare(request.messages)
         options = request_options(self._options, request.options)
         prompt = self._prompt(request, options)
         try:
-            async with aclosing(self._ask(prompt, options)) as pieces:
+            async with aclosing(self._send(prompt, options)) as pieces:
                 async for piece in pieces:
                     yield piece
             return
@@ -142,17 +105,13 @@ class AnthropicModel:
             _log.warning(
                 "the model %s does not take its own reasoning back; it is asked without: %s", self.name, failed
             )
-        async with aclosing(self._ask(self._prompt(request, options, reasoning=False), options)) as pieces:
+        async with aclosing(self._send(self._prompt(request, options, reasoning=False), options)) as pieces:
             async for piece in pieces:
                 yield piece
 
-    def _ask(self, prompt: AnthropicPrompt, options: dict[str, Any]) -> AsyncGenerator[TextDelta | Reply, None]:
-        client = self._clients.here()
+    def _send(self, prompt: AnthropicPrompt, options: dict[str, Any]) -> AsyncGenerator[TextDelta | Reply, None]:
         sent = {name: value for name, value in options.items() if name not in _OF_ADAPTER}
-        send = partial(posted, client, "/v1/messages", self._body(prompt, sent))
-        assembly = _Assembly(secret=self._key, prompt=prompt)
-        patience = Patience(self._timeout, longest(options))
-        return stream_reply(_SDK, self.name, client.base_url, send, assembly, self._key, patience)
+        return self._ask(self._body(prompt, sent), _Assembly(secret=self._key, prompt=prompt), longest(options))
 
     def _make_client(self) -> anthropic.AsyncAnthropic:
         client = anthropic.AsyncAnthropic(
@@ -184,15 +143,12 @@ class AnthropicModel:
             "stream": True,
             **prompt.marked(mark),
         }
-        extra: dict[str, Any] = {}
         for name, value in options.items():
             if name == "effort":
                 effort = {"effort": _EFFORTS.get(value, value)}
                 body["output_config"] = {**options.get("output_config", {}), **effort}
             elif name == "output_config":
                 body.setdefault("output_config", value)
-            elif name == "max_completion_tokens":
-                body["max_tokens"] = value
             elif name == "stop":
                 body["stop_sequences"] = [value] if isinstance(value, str) else value
             elif name == "parallel_tool_calls":
@@ -201,18 +157,16 @@ class AnthropicModel:
             elif name == "thinking" and not prompt.may_think and _has_budget(value):
                 continue  # another model answered in this tool loop: the API refuses to think on from there
             elif name in _SAMPLING:
-                self._add_sampling(body, extra, name, value)
+                self._add_sampling(body, name, value)
             elif name == "extra_headers":
                 body[name] = {**body.get(name, {}), **value}
             elif name in _HEADERS:
                 body["extra_headers"] = {_HEADERS[name]: value, **body.get("extra_headers", {})}
             else:
-                (body if name in PARAMETERS else extra)[name] = value
-        if extra:
-            body["extra_body"] = extra
+                body[_OWN_NAMES.get(name, name)] = value
         return body
 
-    def _add_sampling(self, body: dict[str, Any], extra: dict[str, Any], name: str, value: Any) -> None:
+    def _add_sampling(self, body: dict[str, Any], name: str, value: Any) -> None:
         if not takes_sampling(self._model):
             if not self._warned:
                 self._warned = True
@@ -222,7 +176,7 @@ class AnthropicModel:
                     name,
                 )
             return
-        extra[name] = value
+        body[name] = value
         body["extra_headers"] = {"anthropic-version": _SAMPLING_VERSION, **body.get("extra_headers", {})}
 
 

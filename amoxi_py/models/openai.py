@@ -7,10 +7,9 @@ beside the text is never shown; it is kept with the reply and given back where t
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import openai
@@ -24,26 +23,14 @@ from amoxi_py.models.kept import keep
 from amoxi_py.models.openai_adjusting import Adjustments
 from amoxi_py.models.openai_body import (
     KEPT_OF_CALLS,
-    PARAMETERS,
     PROVIDER,
     REASONING_FIELDS,
     write_messages,
     write_tools,
 )
 from amoxi_py.models.openai_servers import OPENAI_ADDRESS, server_at
-from amoxi_py.models.options import checked_options, longest, request_options
-from amoxi_py.models.patience import Patience
-from amoxi_py.models.prices import window_of
-from amoxi_py.models.sdk_stream import (
-    CONNECTIONS,
-    ClientPerLoop,
-    Sdk,
-    checked_address,
-    checked_key,
-    posted,
-    request_timeout,
-    stream_reply,
-)
+from amoxi_py.models.options import longest, request_options
+from amoxi_py.models.sdk_stream import CONNECTIONS, Sdk, SdkModel, request_timeout
 from amoxi_py.models.sent_files import read_forms
 from amoxi_py.ports.chat_model import CallRequest, ModelRequest, Reply, TextDelta, ToolSpec
 
@@ -66,7 +53,7 @@ _SDK = Sdk(
 )
 
 
-class OpenAIModel:
+class OpenAIModel(SdkModel[openai.AsyncOpenAI]):
     """A model behind the Chat Completions API.
 
     Nothing of it comes from the process's environment: neither the address nor a header.
@@ -87,6 +74,11 @@ class OpenAIModel:
         project: The project that it acts for.
     """
 
+    _provider = "openai"
+    _address = OPENAI_ADDRESS
+    _path = "/chat/completions"
+    _sdk = _SDK
+
     def __init__(
         self,
         model: str,
@@ -98,35 +90,15 @@ class OpenAIModel:
         organization: str | None = None,
         project: str | None = None,
     ) -> None:
-        self._model = model
-        self._key = checked_key(api_key)
-        self._base_url = checked_address(base_url) or OPENAI_ADDRESS
-        self._options = checked_options(options, model=self.name)
-        self._timeout = timeout
+        super().__init__(model, api_key, base_url, options, timeout)
         self._acts_for = (organization or None, project or None)
-        self._clients = ClientPerLoop(self._make_client)
         self._tools: tuple[tuple[ToolSpec, ...], list[dict[str, Any]]] = ((), [])
         self._learned = Adjustments()
         self._warned: set[str] = set()
 
     @property
-    def name(self) -> str:
-        return f"openai:{self._model}"
-
-    @property
-    def window(self) -> int | None:
-        """Tokens that the model takes, where that is known."""
-        return window_of(self.name, self._base_url)
-
-    @property
     def identity(self) -> tuple[object, ...]:
-        """What makes two of these the same, so that they can share connections; it holds the key."""
-        options = repr(sorted(self._options.items()))
-        return ("openai", self._model, self._key, self._base_url, options, self._timeout, *self._acts_for)
-
-    async def aclose(self) -> None:
-        """Close the connections; the model may be used again after it."""
-        await self._clients.aclose()
+        return (*super().identity, *self._acts_for)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | Reply]:
         await ENCODED.prepare(request.messages)
@@ -134,9 +106,10 @@ class OpenAIModel:
         adjusted = self._learned
         while True:
             body = self._body(request, dict(options), adjusted)
+            assembly = _Assembly(secret=self._key, model=self._model)
             shown = False
             try:
-                async with aclosing(self._ask(body, longest(options))) as pieces:
+                async with aclosing(self._ask(body, assembly, longest(options))) as pieces:
                     async for piece in pieces:
                         if not shown:
                             shown = True
@@ -151,13 +124,6 @@ class OpenAIModel:
                 if told not in self._warned:
                     self._warned.add(told)
                     _log.warning("the model %s %s: %s", self.name, told, failed)
-
-    def _ask(self, body: dict[str, Any], total: float) -> AsyncGenerator[TextDelta | Reply, None]:
-        client = self._clients.here()
-        send = partial(posted, client, "/chat/completions", body)
-        assembly = _Assembly(secret=self._key, model=self._model)
-        patience = Patience(self._timeout, total)
-        return stream_reply(_SDK, self.name, client.base_url, send, assembly, self._key, patience)
 
     def _make_client(self) -> openai.AsyncOpenAI:
         client = openai.AsyncOpenAI(
@@ -191,12 +157,8 @@ class OpenAIModel:
                 self._tools = (request.tools, write_tools(request.tools))
             body["tools"] = self._tools[1]
         own_names = {"effort": "reasoning_effort", "max_tokens": server.limit}
-        extra: dict[str, Any] = {}
         for name, value in options.items():
-            own = own_names.get(name, name)
-            (body if own in PARAMETERS or own == "extra_headers" else extra)[own] = value
-        if extra:
-            body["extra_body"] = extra
+            body[own_names.get(name, name)] = value
         adjusted.fit(body)
         return body
 

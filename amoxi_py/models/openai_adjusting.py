@@ -55,10 +55,8 @@ class Adjustments:
 
     def fit(self, body: dict[str, Any]) -> None:
         """Change the parameters of a request, its reasoning excepted."""
-        extra = body.get("extra_body", {})
         for name in self.without:
             body.pop(name, None)
-            extra.pop(name, None)
         if self.limit is not None:
             for name in _LIMITS.keys() - {self.limit}:
                 if name in body:
@@ -73,17 +71,16 @@ class Adjustments:
         """
         if not _REFUSES.search(refusal):
             return None
-        sent = {**body, **body.get("extra_body", {})}
-        if sent.get("tools") and not self.no_effort and _TOOLS_AND_EFFORT.search(refusal):
+        if body.get("tools") and not self.no_effort and _TOOLS_AND_EFFORT.search(refusal):
             told = "takes tools at this API only without reasoning; it is asked with the effort 'none'"
             return replace(self, no_effort=True), told
-        if self.reasoning and _gives_reasoning(sent) and _REASONING.search(refusal):
+        if self.reasoning and _gives_reasoning(body) and _REASONING.search(refusal):
             return replace(self, reasoning=False), "does not take its own reasoning back; it is asked without"
         for name, other in _LIMITS.items():
-            if name in sent and self.limit is None and _names(refusal, name):
+            if name in body and self.limit is None and _names(refusal, name):
                 return replace(self, limit=other), f"takes no {name!r}; it is asked with {other!r}"
         for name in (*_SAMPLING, *_SPARED, "reasoning_effort"):
-            if name not in sent or name in self.without or not _names(refusal, name):
+            if name not in body or name in self.without or not _names(refusal, name):
                 continue
             if name != "reasoning_effort" or not _A_VALUE.search(refusal):
                 return replace(self, without=self.without | {name}), f"takes no {name!r}; it is left out"
@@ -96,5 +93,5 @@ def _names(refusal: str, name: str) -> bool:
     return re.search(rf"\b{name}\b", refusal) is not None
 
 
-def _gives_reasoning(sent: dict[str, Any]) -> bool:
-    return any(name in message for message in sent["messages"] for name in REASONING_FIELDS)
+def _gives_reasoning(body: dict[str, Any]) -> bool:
+    return any(name in message for message in body["messages"] for name in REASONING_FIELDS)

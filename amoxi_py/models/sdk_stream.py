@@ -1,4 +1,4 @@
-"""What the adapters on official SDKs share: a client per event loop, the raw stream, and lost connections as failures.
+"""What the adapters on official SDKs share: a client per event loop, the stream, and lost connections as failures.
 
 The SDKs come from one generator: their clients, responses and errors are alike, and so is what is read of them here.
 They send what they are given as it is, and what comes is read here: their types for requests and for streams cost more
@@ -8,10 +8,12 @@ than all the rest of a turn. They do not retry; the engine does.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from functools import partial
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import aiohttp
 import httpx2
@@ -22,7 +24,9 @@ from amoxi_py.domain.usage import Usage
 from amoxi_py.errors import ConfigError, ModelFailed
 from amoxi_py.models.failures import failure_of_status, log_text
 from amoxi_py.models.loopback import check_reach
+from amoxi_py.models.options import checked_options
 from amoxi_py.models.patience import Patience
+from amoxi_py.models.prices import window_of
 from amoxi_py.models.sse import read_sse
 from amoxi_py.ports.chat_model import Reply, TextDelta
 
@@ -30,13 +34,18 @@ CONNECTIONS = httpx2.Limits(max_connections=5000, max_keepalive_connections=5000
 _TRANSPORT_ERRORS = (httpx2.HTTPError, httpx2.StreamError, aiohttp.ClientError, OSError)
 _EVENT_LINES = (b"data:", b"event:", b":")
 _LATE_END_S = 0.1
-_EXTRAS = ("extra_body", "extra_headers")
+_HEADERS = "extra_headers"
 
 Client = TypeVar("Client", bound="SdkClient")
 
 
 class SdkClient(Protocol):
     """What is used of an SDK's client."""
+
+    @property
+    def base_url(self) -> object:
+        """Where it sends requests."""
+        ...
 
     async def post(self, path: str, *, cast_to: Any, body: Any, options: Any, stream: bool) -> Any:
         """Send a request as JSON; return its answer as `cast_to` as soon as its headers are there."""
@@ -132,14 +141,79 @@ def request_timeout(seconds: float) -> httpx2.Timeout:
     return httpx2.Timeout(seconds, connect=min(10.0, seconds))
 
 
-@asynccontextmanager
-async def posted(client: SdkClient, path: str, body: Mapping[str, Any]) -> AsyncIterator[httpx2.Response]:
-    """Send a request, and give its answer until the end of the block.
+class SdkModel(ABC, Generic[Client]):
+    """A model behind an official SDK: all but what its requests and its replies look like."""
 
-    `extra_body` of `body` are more fields of it, which the SDK has no names for, and `extra_headers` are no fields.
-    """
-    fields = {name: value for name, value in body.items() if name not in _EXTRAS} | body.get("extra_body", {})
-    options = {"headers": body.get("extra_headers", {})}
+    _provider: ClassVar[str]
+    _address: ClassVar[str]
+    """Where it is asked when no other address is given."""
+    _path: ClassVar[str]
+    _sdk: ClassVar[Sdk]
+
+    def __init__(
+        self, model: str, api_key: str, base_url: str | None, options: Mapping[str, Any] | None, timeout: float
+    ) -> None:
+        self._model = model
+        self._key = checked_key(api_key)
+        self._base_url = checked_address(base_url) or self._address
+        self._options = checked_options(options, model=self.name)
+        self._timeout = timeout
+        self._clients = ClientPerLoop(self._make_client)
+
+    @property
+    def name(self) -> str:
+        return f"{self._provider}:{self._model}"
+
+    @property
+    def window(self) -> int | None:
+        """Tokens that the model takes, where that is known."""
+        return window_of(self.name, self._base_url)
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What makes two of these the same, so that they can share connections; it holds the key."""
+        options = repr(sorted(self._options.items()))
+        return (self._provider, self._model, self._key, self._base_url, options, self._timeout)
+
+    async def aclose(self) -> None:
+        """Close the connections; the model may be used again after it."""
+        await self._clients.aclose()
+
+    @abstractmethod
+    def _make_client(self) -> Client:
+        """Return a client that takes nothing from the process's environment."""
+
+    async def _ask(
+        self, body: Mapping[str, Any], assembly: Assembly, total: float
+    ) -> AsyncGenerator[TextDelta | Reply, None]:
+        """Send a request and yield its pieces of text and its reply, as the port `ChatModel` says it.
+
+        Args:
+            body: Its fields, and as `extra_headers` its headers.
+            assembly: What makes a reply of what comes.
+            total: Seconds that it may take in all.
+        """
+        client = self._clients.here()
+        check_reach(self.name, client.base_url)
+        send = partial(_posted, client, self._path, body)
+        patience = Patience(self._timeout, total)
+        try:
+            async with aclosing(_sent(self._sdk, send, assembly, self._key, patience)) as pieces:
+                async for text in pieces:
+                    if text:
+                        yield TextDelta(text=text)
+            reply = assembly.reply()
+        except ModelFailed as failed:
+            failed.usage = assembly.used
+            raise
+        yield reply
+
+
+@asynccontextmanager
+async def _posted(client: SdkClient, path: str, body: Mapping[str, Any]) -> AsyncIterator[httpx2.Response]:
+    """Send a request, and give its answer until the end of the block."""
+    fields = {name: value for name, value in body.items() if name != _HEADERS}
+    options = {"headers": body.get(_HEADERS, {})}
     response: httpx2.Response = await client.post(
         path, cast_to=httpx2.Response, body=fields, options=options, stream=True
     )
@@ -147,39 +221,6 @@ async def posted(client: SdkClient, path: str, body: Mapping[str, Any]) -> Async
         yield response
     finally:
         await response.aclose()
-
-
-async def stream_reply(
-    sdk: Sdk,
-    model: str,
-    address: object,
-    send: Callable[[], AbstractAsyncContextManager[httpx2.Response]],
-    assembly: Assembly,
-    secret: str,
-    patience: Patience,
-) -> AsyncGenerator[TextDelta | Reply, None]:
-    """Send a request and yield its pieces of text and its reply, as the port `ChatModel` says it.
-
-    Args:
-        sdk: Which errors are the SDK's.
-        model: The model's name, for messages.
-        address: Where the request goes.
-        send: Sends the request, see `posted`.
-        assembly: What makes a reply of what comes.
-        secret: The key, which must not be in a text for the log.
-        patience: How long it is waited for.
-    """
-    check_reach(model, address)
-    try:
-        async with aclosing(_sent(sdk, send, assembly, secret, patience)) as pieces:
-            async for text in pieces:
-                if text:
-                    yield TextDelta(text=text)
-        reply = assembly.reply()
-    except ModelFailed as failed:
-        failed.usage = assembly.used
-        raise
-    yield reply
 
 
 async def _sent(
