@@ -1,4 +1,4 @@
-"""Language models behind the `ChatModel` port: offline, scripted, providers' on their own SDKs, and pydantic-ai's.
+"""Language models behind the `ChatModel` port: offline, scripted, providers' over HTTP, and pydantic-ai's.
 
 `from amoxi_py.models import AnthropicModel, OpenAIModel` makes one with a key of its own; an SDK is imported with the
 name that needs it.

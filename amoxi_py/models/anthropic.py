@@ -1,4 +1,4 @@
-"""The adapter to Anthropic's Messages API, on the official SDK.
+"""The adapter to Anthropic's Messages API.
 
 A reply is finished when the provider gave a reason why it ended and has closed all of its blocks, and not before.
 Reasoning is never shown; it is kept with the reply, signed as it came, and given back with it.
@@ -13,16 +13,14 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
-import anthropic
-
 from amoxi_py.domain.encoding import clean_json, clean_text, encode_json_unicode
 from amoxi_py.domain.usage import Usage
 from amoxi_py.errors import ModelFailed
 from amoxi_py.models.anthropic_body import ALL_FORMS, CACHE_MARK, AnthropicPrompt, Block, takes_sampling, write_tools
 from amoxi_py.models.encoded_files import ENCODED
 from amoxi_py.models.failures import failure_in_stream, no_room_for_words
+from amoxi_py.models.http_model import HttpModel
 from amoxi_py.models.options import longest, request_options
-from amoxi_py.models.sdk_stream import CONNECTIONS, Sdk, SdkModel, request_timeout
 from amoxi_py.models.sent_files import read_forms
 from amoxi_py.ports.chat_model import CallRequest, ModelRequest, Reply, TextDelta, ToolSpec
 
@@ -31,7 +29,8 @@ DEFAULT_MAX_TOKENS = 32_000
 
 _OF_ADAPTER = frozenset({"server", "show_files", "timeout"})
 _SAMPLING = ("temperature", "top_p", "top_k")
-# version 2026-10-21 of the API refuses sampling options; the one before it takes them, for models that have them
+_VERSION = "2026-10-21"
+# this version of the API refuses sampling options; the one before it takes them, for models that have them
 _SAMPLING_VERSION = "2023-06-01"
 _OWN_NAMES = {"max_completion_tokens": "max_tokens"}
 _EFFORTS = {"minimal": "low"}
@@ -41,19 +40,7 @@ _ABOUT_REASONING = re.compile(r"`?signature`? in `?(?:redacted_)?thinking|thinki
 _log = logging.getLogger("amoxi_py")
 
 
-def _error_code(error: anthropic.APIStatusError) -> str | None:
-    return error.error_code or error.type
-
-
-_SDK = Sdk(
-    any_error=anthropic.AnthropicError,
-    status_error=anthropic.APIStatusError,
-    reason=_error_code,
-    words=lambda error: str(error.api_message or error.message),
-)
-
-
-class AnthropicModel(SdkModel[anthropic.AsyncAnthropic]):
+class AnthropicModel(HttpModel):
     """A model behind the Messages API.
 
     Nothing of it comes from the process's environment: neither the address nor a header.
@@ -75,7 +62,6 @@ class AnthropicModel(SdkModel[anthropic.AsyncAnthropic]):
     _provider = "anthropic"
     _address = ANTHROPIC_ADDRESS
     _path = "/v1/messages"
-    _sdk = _SDK
 
     def __init__(
         self,
@@ -113,16 +99,17 @@ class AnthropicModel(SdkModel[anthropic.AsyncAnthropic]):
         sent = {name: value for name, value in options.items() if name not in _OF_ADAPTER}
         return self._ask(self._body(prompt, sent), _Assembly(secret=self._key, prompt=prompt), longest(options))
 
-    def _make_client(self) -> anthropic.AsyncAnthropic:
-        client = anthropic.AsyncAnthropic(
-            api_key=self._key,
-            base_url=self._base_url,
-            max_retries=0,
-            timeout=request_timeout(self._timeout),
-            http_client=anthropic.DefaultAioHttpClient(limits=CONNECTIONS),
-        )
-        client._custom_headers = {}  # the SDK fills them from the environment, which is not the one of a tenant's key
-        return client
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._key}", "anthropic-version": _VERSION}
+
+    def _refusal(self, told: Any) -> tuple[str | None, str | None]:
+        error = told.get("error") if isinstance(told, dict) else None
+        if not isinstance(error, dict):
+            return None, None
+        details = error.get("details")
+        codes = (details.get("error_code") if isinstance(details, dict) else None, error.get("type"))
+        words = error.get("message")
+        return next((code for code in codes if isinstance(code, str)), None), words if isinstance(words, str) else None
 
     def _prompt(self, request: ModelRequest, options: Mapping[str, Any], *, reasoning: bool = True) -> AnthropicPrompt:
         if request.tools != self._tools[0]:

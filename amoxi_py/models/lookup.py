@@ -100,7 +100,7 @@ def _openai(model: str, environ: Mapping[str, str]) -> ChatModel:
 
         return adapter
 
-    adapter = _load(load, f"openai:{model}", "openai", ("openai", "aiohttp", "httpx2"))
+    adapter = _load(load, f"openai:{model}", "openai", ("aiohttp",))
     acts_for = {name: environ.get(variable, "").strip() for name, variable in _ACTS_FOR.items()}
     return cast(ChatModel, adapter.OpenAIModel(model, key, base_url, **acts_for))
 
@@ -113,7 +113,7 @@ def _anthropic(model: str, environ: Mapping[str, str]) -> ChatModel:
 
         return adapter
 
-    adapter = _load(load, f"anthropic:{model}", "anthropic", ("anthropic", "aiohttp", "httpx2"))
+    adapter = _load(load, f"anthropic:{model}", "anthropic", ("aiohttp",))
     return cast(ChatModel, adapter.AnthropicModel(model, key, base_url))
 
 
@@ -137,7 +137,7 @@ def _key_and_address(provider: str, name: str, environ: Mapping[str, str]) -> tu
     if not key:
         if base_url is None:
             raise ConfigError(f"the model {name!r} needs {provider}_API_KEY, which is not set")
-        key = "none"  # servers on one's own machine ask for no key, but the SDK does
+        key = "none"  # servers on one's own machine ask for no key
     return key, base_url
 
 

@@ -1,4 +1,4 @@
-"""The adapter to OpenAI's Chat Completions and every server that speaks them, on the official SDK.
+"""The adapter to OpenAI's Chat Completions and every server that speaks them.
 
 A reply is finished when the provider gave a reason why it ended, and not before. Reasoning that other servers send
 beside the text is never shown; it is kept with the reply and given back where they want it.
@@ -12,13 +12,12 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
-import openai
-
 from amoxi_py.domain.encoding import clean_json, clean_text
 from amoxi_py.domain.usage import Usage
 from amoxi_py.errors import ModelFailed
 from amoxi_py.models.encoded_files import ENCODED
 from amoxi_py.models.failures import failure_in_stream, no_room_for_words
+from amoxi_py.models.http_model import HttpModel
 from amoxi_py.models.kept import keep
 from amoxi_py.models.openai_adjusting import Adjustments
 from amoxi_py.models.openai_body import (
@@ -30,30 +29,16 @@ from amoxi_py.models.openai_body import (
 )
 from amoxi_py.models.openai_servers import OPENAI_ADDRESS, server_at
 from amoxi_py.models.options import longest, request_options
-from amoxi_py.models.sdk_stream import CONNECTIONS, Sdk, SdkModel, request_timeout
 from amoxi_py.models.sent_files import read_forms
 from amoxi_py.ports.chat_model import CallRequest, ModelRequest, Reply, TextDelta, ToolSpec
 
 _log = logging.getLogger("amoxi_py")
 
 _ONE_REQUEST = Usage(requests=1)
+_ACTS_FOR = ("OpenAI-Organization", "OpenAI-Project")
 
 
-def _words(error: openai.APIStatusError) -> str:
-    """Return what a server says of a refusal; not all of them say it in the place where the SDK looks."""
-    bare = error.message == f"Error code: {error.status_code}" and error.body is not None
-    return f"{error.message} - {error.body}" if bare else error.message
-
-
-_SDK = Sdk(
-    any_error=openai.OpenAIError,
-    status_error=openai.APIStatusError,
-    reason=lambda error: error.code or error.type,
-    words=_words,
-)
-
-
-class OpenAIModel(SdkModel[openai.AsyncOpenAI]):
+class OpenAIModel(HttpModel):
     """A model behind the Chat Completions API.
 
     Nothing of it comes from the process's environment: neither the address nor a header.
@@ -77,7 +62,6 @@ class OpenAIModel(SdkModel[openai.AsyncOpenAI]):
     _provider = "openai"
     _address = OPENAI_ADDRESS
     _path = "/chat/completions"
-    _sdk = _SDK
 
     def __init__(
         self,
@@ -125,19 +109,19 @@ class OpenAIModel(SdkModel[openai.AsyncOpenAI]):
                     self._warned.add(told)
                     _log.warning("the model %s %s: %s", self.name, told, failed)
 
-    def _make_client(self) -> openai.AsyncOpenAI:
-        client = openai.AsyncOpenAI(
-            api_key=self._key,
-            base_url=self._base_url,
-            max_retries=0,
-            timeout=request_timeout(self._timeout),
-            http_client=openai.DefaultAioHttpClient(limits=CONNECTIONS),
-        )
-        # the SDK fills these from the environment, which is not the one of a tenant's key
-        client.organization, client.project = self._acts_for
-        client.admin_api_key = None
-        client._custom_headers = {}
-        return client
+    def _headers(self) -> dict[str, str]:
+        acts_for = {name: value for name, value in zip(_ACTS_FOR, self._acts_for, strict=True) if value is not None}
+        return {"Authorization": f"Bearer {self._key}", **acts_for}
+
+    def _refusal(self, told: Any) -> tuple[str | None, str | None]:
+        if isinstance(told, list) and told:  # Gemini's way
+            told = told[0]
+        error = told.get("error", told) if isinstance(told, dict) else {}
+        if not isinstance(error, dict):
+            return None, str(error)
+        codes = [code for code in (error.get("code"), error.get("type")) if isinstance(code, str)]
+        words = error.get("message")
+        return next(iter(codes), None), words if isinstance(words, str) else None
 
     def _body(self, request: ModelRequest, options: dict[str, Any], adjusted: Adjustments) -> dict[str, Any]:
         server = server_at(self._base_url, options.pop("server", None))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 _AFTER_THE_END_S = 5.0
@@ -20,31 +20,62 @@ class Patience:
     """
 
     def __init__(self, silence: float, total: float) -> None:
-        self._now = asyncio.get_running_loop().time
+        self._loop = asyncio.get_running_loop()
         self._silence = silence
         self._total = total
-        self._end = self._now() + total
-        self._quiet_until = self._now() + silence
+        self._end = self._loop.time() + total
+        self._until = min(self._end, self._loop.time() + silence)
+        self._timer: asyncio.TimerHandle | None = None
+        self._give_up: Callable[[TimeoutError], None] = _nothing
 
     def heard(self) -> None:
         """Begin to count the silence anew."""
-        self._quiet_until = self._now() + self._silence
+        self._until = min(self._end, self._loop.time() + self._silence)
 
-    async def wait(self, what: Awaitable[Result], *, finished: bool = False) -> Result:
-        """Return what comes in time; what may follow a finished reply is not waited for long.
+    def ended(self) -> None:
+        """Wait no longer than a moment from now on: a reply is finished, and something may follow it."""
+        self._until = min(self._until, self._loop.time() + _AFTER_THE_END_S)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = self._loop.call_at(self._until, self._look)
+
+    async def wait(self, what: Awaitable[Result]) -> Result:
+        """Return what comes in time.
 
         Raises:
             TimeoutError: it did not.
         """
-        until = min(self._quiet_until, self._end)
-        if finished:
-            until = min(until, self._now() + _AFTER_THE_END_S)
         try:
-            async with asyncio.timeout_at(until) as limit:
+            async with asyncio.timeout_at(self._until) as limit:
                 return await what
         except TimeoutError:
             if not limit.expired():
                 raise
-            late = self._now() >= self._end
-            told = f"not done after {self._total:g} s" if late else f"nothing for {self._silence:g} s"
-            raise TimeoutError(told) from None
+            raise self._late() from None
+
+    def watch(self, give_up: Callable[[TimeoutError], None]) -> None:
+        """Call `give_up`, once, when the time is over; until `close`. It costs no timer for each piece that comes."""
+        self._give_up = give_up
+        self._timer = self._loop.call_at(self._until, self._look)
+
+    def close(self) -> None:
+        """Watch no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._give_up = _nothing
+
+    def _look(self) -> None:
+        if self._loop.time() >= self._until:
+            self._timer = None
+            self._give_up(self._late())
+        else:
+            self._timer = self._loop.call_at(self._until, self._look)
+
+    def _late(self) -> TimeoutError:
+        late = self._loop.time() >= self._end
+        return TimeoutError(f"not done after {self._total:g} s" if late else f"nothing for {self._silence:g} s")
+
+
+def _nothing(_error: TimeoutError) -> None:
+    """Do nothing: nobody watches."""

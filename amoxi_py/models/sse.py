@@ -5,25 +5,29 @@ Lines end at LF or CR LF only: text decoders also split at U+2028 and its like, 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
 
+class SseReader:
+    """Makes the data of events of the pieces in which a stream comes; comments and other fields are passed over."""
 
-async def read_sse(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    """Yield the data of each event; comments and other fields are passed over, an open event at the end counts."""
-    rest = b""
-    data: list[bytes] = []
-    async for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
+    def __init__(self) -> None:
+        self._rest = b""
+        self._data: list[bytes] = []
+
+    def read(self, piece: bytes) -> list[bytes]:
+        """Return the data of each event that a piece completes."""
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        found: list[bytes] = []
         for line in lines:
             if line.startswith(b"data:"):
-                data.append(_value(line))
-            elif data and line in (b"", b"\r"):
-                yield b"\n".join(data)
-                data = []
-    if rest.startswith(b"data:"):
-        data.append(_value(rest))
-    if data:
-        yield b"\n".join(data)
+                self._data.append(_value(line))
+            elif self._data and line in (b"", b"\r"):
+                found.append(b"\n".join(self._data))
+                self._data.clear()
+        return found
+
+    def end(self) -> list[bytes]:
+        """Return the event that is open at the end of the stream, which counts."""
+        return self.read(b"\n\n")
 
 
 def _value(line: bytes) -> bytes:

@@ -108,17 +108,18 @@ def test_no_refusal_shows_a_key() -> None:
 @pytest.mark.parametrize(
     ("package", "spec", "module", "extra"),
     [
-        ("openai", "openai:m", "openai", "openai"),
-        ("anthropic", "anthropic:m", "anthropic", "anthropic"),
+        ("aiohttp", "openai:m", "openai", "openai"),
+        ("aiohttp", "anthropic:m", "anthropic", "anthropic"),
         ("pydantic_ai", "groq:m", "pydantic_ai", "pydantic-ai"),
     ],
 )
-def test_a_missing_sdk_is_told_with_the_command_that_installs_it(
+def test_a_missing_package_is_told_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, package: str, spec: str, module: str, extra: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setitem(sys.modules, f"{package}.exceptions", None)
-    monkeypatch.delitem(sys.modules, f"amoxi_py.models.{module}", raising=False)
+    for name in (module, "http_model"):
+        monkeypatch.delitem(sys.modules, f"amoxi_py.models.{name}", raising=False)
     monkeypatch.delattr(models, module, raising=False)
     with pytest.raises(ConfigError) as caught:
         resolve_model(spec, KEYS)
@@ -128,8 +129,9 @@ def test_a_missing_sdk_is_told_with_the_command_that_installs_it(
 def test_who_has_a_key_but_not_its_package_is_told_of_another_way(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(sys.modules, "anthropic", None)
-    monkeypatch.delitem(sys.modules, "amoxi_py.models.anthropic", raising=False)
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    for name in ("anthropic", "http_model"):
+        monkeypatch.delitem(sys.modules, f"amoxi_py.models.{name}", raising=False)
     monkeypatch.delattr(models, "anthropic", raising=False)
     with pytest.raises(ConfigError) as caught:
         model_of_setting(load_settings(tmp_path, environ=KEYS))

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+import anthropic
+import openai
 import pytest
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.models.test import TestModel
@@ -20,7 +22,7 @@ from amoxi_py.errors import ConfigError, ModelFailed
 from amoxi_py.models.lookup import resolve_model
 from amoxi_py.models.pydantic_ai import PydanticAIModel
 from amoxi_py.ports.chat_model import ModelRequest, Reply, UserMessage
-from amoxi_py.testing import Gate, StrictModelServer, broken, fail, reply
+from amoxi_py.testing import Gate, broken, fail, reply
 
 ASK = ModelRequest(instructions="", messages=(UserMessage(text="Where?"),))
 FOREIGN = {
@@ -63,6 +65,38 @@ async def listening(talk: Callable[[bytes, asyncio.StreamWriter], Any]) -> Async
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@asynccontextmanager
+async def refusing() -> AsyncIterator[tuple[str, list[str]]]:
+    """Give the address of a server that refuses all, and the heads of its requests in small letters."""
+    heads: list[str] = []
+
+    async def refuse(head: bytes, writer: asyncio.StreamWriter) -> None:
+        heads.append(head.decode().lower())
+        writer.write(b"HTTP/1.1 400 Bad\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
+        await writer.drain()
+
+    async with listening(refuse) as url:
+        yield url, heads
+
+
+async def failures(*models: Any) -> list[Any]:
+    """Return what a request to each model fails with."""
+    items = [await collect(model, ASK) for model in models]
+    for model in models:
+        await model.aclose()
+    return [found[-1] for found in items]
+
+
+async def collect(model: Any, request: ModelRequest) -> list[Any]:
+    items: list[Any] = []
+    try:
+        async for item in model.stream(request):
+            items.append(item)  # noqa: PERF401 - what came before a failure counts
+    except ModelFailed as failed:
+        items.append(failed)
+    return items
+
+
 def asked(stage: Any, wire: str, talk: Any, **more: Any) -> tuple[Any, float]:
     """Return the last that comes of a request to such a server, and the seconds that it took."""
 
@@ -88,16 +122,14 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 def test_nothing_of_the_process_goes_to_a_provider_beside_the_key_that_was_given(
     stage: Any, wire: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heads: list[str] = []
-
-    async def refuse(head: bytes, writer: asyncio.StreamWriter) -> None:
-        heads.append(head.decode().lower())
-        writer.write(b"HTTP/1.1 400 Bad\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
-        await writer.drain()
-
     for name, text in FOREIGN.items():
         monkeypatch.setenv(name, text)
-    failed, _ = asked(stage, wire, refuse, key="sk-of-the-tenant")
+
+    async def ask() -> tuple[list[Any], list[str]]:
+        async with refusing() as (url, told):
+            return await failures(stage.model(wire, url=url, key="sk-of-the-tenant")), told
+
+    (failed,), heads = stage.run(ask())
     assert failed.code == "model_refused"
     assert "sk-of-the-tenant" in heads[0]
     assert "of-the-company" not in heads[0]
@@ -115,31 +147,93 @@ def test_an_address_in_the_environment_is_only_for_models_by_name(
         named: Any = resolve_model(f"{wire}:m", {f"{provider}_API_KEY": "k", f"{provider}_BASE_URL": there})
         assert (there.strip() or own) in named.identity
 
-        async def address(model: Any) -> str:
-            client = model._clients.here()
-            await model.aclose()
-            return str(client.base_url).rstrip("/")
-
-        assert [stage.run(address(one)) for one in (model, named)] == [own, there.strip() or own]
-
 
 def test_the_organization_and_the_project_of_a_named_model_are_the_environments_and_else_what_is_given(
     stage: Any,
 ) -> None:
-    with StrictModelServer(["Hi."]) as server:
-        keys = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": server.url}
-        named: Any = resolve_model("openai:m", {**keys, "OPENAI_ORG_ID": "org-1", "OPENAI_PROJECT_ID": " "})
-        made = stage.model("openai", organization="org-2", project="proj-2")
+    async def heads() -> list[str]:
+        async with refusing() as (url, told):
+            keys = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": url}
+            named: Any = resolve_model("openai:m", {**keys, "OPENAI_ORG_ID": "org-1", "OPENAI_PROJECT_ID": " "})
+            made = stage.model("openai", url=url, organization="org-2", project="proj-2")
+            await failures(named, made)
+            return told
 
-        async def headers(model: Any) -> dict[str, Any]:
-            found = model._clients.here().default_headers
-            await model.aclose()
-            return {name: text for name, text in found.items() if isinstance(text, str)}
+    first, second = stage.run(heads())
+    assert "openai-organization: org-1\r" in first
+    assert "openai-project" not in first
+    assert "openai-organization: org-2\r\nopenai-project: proj-2\r" in second
 
-        first, second = (stage.run(headers(model)) for model in (named, made))
-    assert first["OpenAI-Organization"] == "org-1"
-    assert "OpenAI-Project" not in first
-    assert (second["OpenAI-Organization"], second["OpenAI-Project"]) == ("org-2", "proj-2")
+
+def test_the_key_and_the_version_are_sent_as_the_providers_own_sdk_sends_them(stage: Any, wire: str) -> None:
+    async def ask_by_sdk(url: str) -> None:
+        messages: Any = [{"role": "user", "content": "Where?"}]
+        with suppress(openai.APIStatusError, anthropic.APIStatusError):
+            if wire == "openai":
+                async with openai.AsyncOpenAI(api_key="k", base_url=url, max_retries=0) as client:
+                    await client.chat.completions.create(model="m", messages=messages, stream=True)
+            else:
+                async with anthropic.AsyncAnthropic(api_key="k", base_url=url, max_retries=0) as claude:
+                    await claude.messages.create(model="m", messages=messages, max_tokens=5, stream=True)
+
+    async def heads() -> list[str]:
+        async with refusing() as (url, told):
+            await ask_by_sdk(f"{url}/x")
+            await failures(stage.model(wire, url=f"{url}/x/", key="k"))
+            return told
+
+    theirs, ours = ([*head.split("\r\n")] for head in stage.run(heads()))
+    assert theirs[0] == ours[0]
+    common = ("authorization:", "x-api-key:", "anthropic-version:", "content-type:", "accept:")
+    same = [sorted(line for line in head if line.startswith(common)) for head in (theirs, ours)]
+    assert same[0] == same[1]
+    assert len(same[1]) >= 3
+
+
+def test_a_header_of_the_options_takes_the_place_of_ours_however_it_is_written(stage: Any, wire: str) -> None:
+    async def head() -> str:
+        async with refusing() as (url, told):
+            await failures(stage.model(wire, url=url, options={"extra_headers": {"AUTHORIZATION": "Other k"}}))
+            return told[0]
+
+    lines = stage.run(head()).split("\r\n")
+    assert [line for line in lines if line.startswith("authorization:")] == ["authorization: other k"]
+
+
+def test_a_key_does_not_follow_a_redirect_and_the_log_says_where_it_goes(stage: Any, wire: str) -> None:
+    async def redirect(head: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 307 T\r\nlocation: https://elsewhere.example/v1\r\ncontent-length: 0\r\n\r\n")
+        await writer.drain()
+
+    failed, _ = asked(stage, wire, redirect)
+    assert (failed.code, failed.retryable) == ("model_refused", False)
+    assert "307: it redirects to https://elsewhere.example/v1" in str(failed)
+
+
+@pytest.mark.parametrize("excepted", [False, True])
+def test_the_proxy_of_the_environment_is_used_but_for_the_hosts_that_are_excepted(
+    stage: Any, wire: str, excepted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def head() -> tuple[str, list[Any]]:
+        async with refusing() as (url, told):
+            monkeypatch.setenv("http_proxy", url)
+            monkeypatch.setenv("no_proxy", "127.0.0.1" if excepted else "other.localhost")
+            address = url if excepted else "http://models.localhost:1"
+            failed = await failures(stage.model(wire, url=f"{address}/v1?api-version=2"))
+            return told[0], failed
+
+    first, failed = stage.run(head())
+    assert first.startswith("post /v1/" if excepted else "post http://models.localhost:1/v1/")
+    assert "?api-version=2 http/1.1" in first
+    assert failed[0].code == "model_refused"
+
+
+def test_a_request_of_many_megabytes_arrives_whole(stage: Any, wire: str) -> None:
+    long = "é" * 1_500_000
+    stage.playing[:] = ["Hi."]
+    items = stage.run(collect(stage.model(wire), ModelRequest(instructions="", messages=(UserMessage(text=long),))))
+    assert items[-1].text == "Hi."
+    assert long in json.dumps(stage.body, ensure_ascii=False)
 
 
 def test_signs_of_life_that_say_nothing_do_not_keep_a_request_alive(stage: Any) -> None:

@@ -12,7 +12,7 @@ import pytest
 from amoxi_py.domain.usage import Usage
 from amoxi_py.models.openai_body import write_messages
 from amoxi_py.models.openai_servers import SERVERS
-from amoxi_py.models.sse import read_sse
+from amoxi_py.models.sse import SseReader
 from amoxi_py.ports.chat_model import AssistantMessage, CallRequest, ModelRequest, ToolResult, UserMessage
 from amoxi_py.testing import StrictModelServer, broken, call, raw_call, reply, thinking, tries
 from amoxi_py.testing.openai_answers import OpenAIWire
@@ -127,11 +127,7 @@ def test_the_real_sdk_reads_the_strict_servers_stream() -> None:
 
 
 def test_events_are_read_across_chunks_with_comments_and_other_line_ends() -> None:
-    async def chunks() -> Any:
-        for chunk in (b": hi\r\n\r\nda", b'ta: {"a"', b":1}\r\n\r", b"\nevent: x\ndata:b\ndata: c\n\ndata: [DONE]"):
-            yield chunk
-
-    async def read() -> list[bytes]:
-        return [data async for data in read_sse(chunks())]
-
-    assert asyncio.run(read()) == [b'{"a":1}', b"b\nc", b"[DONE]"]
+    reader = SseReader()
+    chunks = (b": hi\r\n\r\nda", b'ta: {"a"', b":1}\r\n\r", b"\nevent: x\ndata:b\ndata: c\n\ndata: [DONE]")
+    assert [reader.read(chunk) for chunk in chunks] == [[], [], [], [b'{"a":1}', b"b\nc"]]
+    assert reader.end() == [b"[DONE]"]
