@@ -151,7 +151,7 @@ class RunRows(Struct, frozen=True, kw_only=True):
     failed model requests since the last reply. `crashes` counts takeovers since the last new checkpoint.
     `changes` is the number of the last change written under the present lease. `instructions` are what the agent's
     method said, when it was asked. `waits` holds, by (turn, n) of a call, all that it has waited for. `ancestors` are
-    those of a child run, the root first.
+    those of a child run, the root first. `first_seq` is the number of the run's first event.
     """
 
     lease: Lease
@@ -170,4 +170,5 @@ class RunRows(Struct, frozen=True, kw_only=True):
     waits: dict[tuple[int, int], tuple[Wait, ...]] = field(default_factory=dict)
     ancestors: tuple[Ancestor, ...] = ()
     trace: str | None = None
+    first_seq: int = 0
     created_at: float = 0.0

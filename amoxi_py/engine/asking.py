@@ -67,6 +67,8 @@ class Asking:
         self._journal = journal
         self._context = context
         self._history = None if history is None else History(messages=history)
+        if history is not None:
+            parts.transcripts.begun(rows)
         self._instructions = rows.instructions
         self._rows = rows
         self._spent = spent
@@ -74,7 +76,7 @@ class Asking:
         self._spans = spans
         self._gauge = compacting.Gauge()
         self._refused: int | None = None  # letters of the shortest request that was too long
-        self._no_summary = False
+        self._no_summary = self._compacted = False
         self._told: list[ModelMessage] = []
         self._letters = 0
         self._reads_results = False
@@ -105,6 +107,12 @@ class Asking:
         except BaseException:
             self.turns.drop()
             raise
+
+    def ended(self, messages: Sequence[Message], seq: int | None) -> None:
+        """Keep what was said for the next run, after the run was completed with the event `seq`, if it was."""
+        self.turns.end()
+        if seq is not None and not (self._compacted or self._parts.redaction.active):
+            self._parts.transcripts.ended(self._journal.lease, messages, seq)
 
     async def _reply(
         self,
@@ -315,6 +323,7 @@ class Asking:
         own = self._journal.lease.run_id
         log.info("run %s: %d old messages gave way to a summary", own, count)
         self._history = History(messages=tuple(message for message in rest if message.run_id != own), summary=summary)
+        self._compacted = True
         self._told = []
 
     async def _ask_instructions(self, agent: AgentDefinition) -> str:

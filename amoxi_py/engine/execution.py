@@ -77,6 +77,7 @@ class RunExecution:
         self.lingering: set[asyncio.Future[Any]] = set()
         self.ended: Run | None = None
         self._ending = False
+        self._ended_seq: int | None = None
         self._task: asyncio.Task[None] | None = None
         self._checking: asyncio.Task[None] | None = None
         self._news = False
@@ -175,7 +176,9 @@ class RunExecution:
         if event is None:
             self._checking = asyncio.get_running_loop().create_task(self._check_lease())
             return
-        if event.type in _NEWS or self._ends_child(event):
+        if event.type is EventType.RUN_COMPLETED:
+            self._ended_seq = event.seq
+        elif event.type in _NEWS or self._ends_child(event):
             self._hear_news()
         elif event.type is EventType.RUN_CANCELLED:
             now = self._parts.clock.now()
@@ -436,7 +439,7 @@ class RunExecution:
             return
         ended = ended_run(self._rows, status, stored_at, self._spent.whole, **parts)
         self._spans.ended(ended)
-        self._asking.turns.end()
+        self._asking.ended(self._messages, self._ended_seq)
         self._parts.measures.run_ended(ended)
         asked = any(call.wait is not None and call.wait.kind == "child" for one in self._messages for call in one.calls)
         self.ended = None if asked else ended

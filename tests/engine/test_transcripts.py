@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from amoxi_py import agent
+from amoxi_py import agent, tool
 from amoxi_py.domain.event import EventType, NewEvent
 from amoxi_py.domain.ids import call_id, new_id
 from amoxi_py.domain.message import Message
@@ -25,6 +26,7 @@ from amoxi_py.errors import LeaseLost
 from amoxi_py.ports.changes import Change, History, HistoryMark, Summary
 from amoxi_py.ports.store import Submission, WorkerKey
 from amoxi_py.stores.sqlite.store import SqliteStore
+from amoxi_py.testing import call
 from whole import some_of
 
 ANN = Principal(id="user:ann", channel="code")
@@ -110,6 +112,10 @@ class Talks:
         await self._write(rows, message=message, end="completed" if end else None, events=ended)
         if end:
             del self._open[which]
+            stored = await store.run_messages(rows.lease.run_id, ANN)
+            log = await store.find_log(ANN, run_id=rows.lease.run_id)
+            assert log.ended_seq is not None
+            self._kept[process].ended(rows.lease, stored, log.ended_seq)
 
     async def _sum_up(self, which: int, turn: int) -> None:
         """Sum all up to some message of the history or of the open run."""
@@ -119,8 +125,11 @@ class Talks:
         whole = await self._stores[0].history(rows.lease)
         said = [*whole.messages, *rows.messages]
         last = said[turn % len(said)]
-        await self._write(rows, summary=Summary(run_id=last.run_id, turn=last.turn, text=new_id("sum")))
-        await self.look(rows, turn % 2)  # as who takes the run over does
+        summary = Summary(run_id=last.run_id, turn=last.turn, text=new_id("sum"))
+        told = NewEvent(type=EventType.HISTORY_COMPACTED, data="{}")
+        await self._write(rows, summary=summary, events=(told,))
+        taken_over = replace(rows, lease=replace(rows.lease, fence=2))
+        await self.look(taken_over, turn % 2)
 
     async def _write(self, rows: RunRows, **more: Any) -> None:
         self._changes[rows.lease.run_id] += 1
@@ -249,6 +258,17 @@ class Echo:
     """You answer."""
 
 
+@tool(read_only=True)
+async def look() -> str:
+    """Look."""
+    return "nothing"
+
+
+@agent(tools=[look])
+class Looking:
+    """You look."""
+
+
 @pytest.mark.parametrize("ttl", [300.0, 0.0])
 def test_a_conversation_goes_on_from_memory_and_an_erased_one_is_forgotten(
     with_engine: Any, tmp_path: Path, ttl: float
@@ -266,7 +286,59 @@ def test_a_conversation_goes_on_from_memory_and_an_erased_one_is_forgotten(
     script = {"one": ["1"], "two": ["2"], "three": ["3"]}
     outputs, sizes = with_engine(SqliteStore(tmp_path), [Echo], script, story, transcripts_ttl=ttl)
     assert outputs == ["1", "2", "3"]
-    assert sizes == ([0, 1, 1, 0] if ttl else [0, 0, 0, 0]), "a first message has nothing before it"
+    assert sizes == ([1, 1, 1, 0] if ttl else [0, 0, 0, 0])
+
+
+def test_a_conversation_that_goes_on_where_it_was_is_not_read_and_one_that_went_elsewhere_is(
+    with_engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    history = SqliteStore.history
+
+    async def counted(self: SqliteStore, lease: Lease, known: HistoryMark | None = None) -> History:
+        found = await history(self, lease, known)
+        asked.append(len(found.messages))
+        return found
+
+    monkeypatch.setattr(SqliteStore, "history", counted)
+    other = SqliteStore(tmp_path)
+
+    async def say(engine: Engine, text: str, conversation: str | None) -> tuple[str, list[int]]:
+        asked.clear()
+        run = (await engine.submit("looking", text, principal=ANN, conversation_id=conversation)).run
+        await engine.wait(run.id, ANN, timeout=60)
+        return run.conversation_id, list(asked)
+
+    async def elsewhere(engine: Engine, conversation: str) -> None:
+        submission = Submission(
+            run_id=new_id("run"),
+            message_id=new_id("msg"),
+            conversation_id=conversation,
+            new_conversation=False,
+            agent="looking",
+            principal=ANN,
+            text="two",
+        )
+        await other.open(lambda events: None)
+        await other.submit(submission)
+        await other.cancel(submission.run_id, ANN)
+        await other.close()
+
+    async def story(engine: Engine) -> list[list[int]]:
+        conversation, found = await say(engine, "one", None)
+        reads = [found]
+        for text in ("again", "look", "again"):
+            _, found = await say(engine, text, conversation)
+            reads.append(found)
+        await elsewhere(engine, conversation)
+        for text in ("again", "again"):
+            _, found = await say(engine, text, conversation)
+            reads.append(found)
+        return reads
+
+    script = {"one": ["1"], "again": ["2"], "look": [call("look"), "3"]}
+    reads = with_engine(SqliteStore(tmp_path), [Looking], script, story)
+    assert reads == [[], [], [], [3], [3], []], "after a call, and after what somebody else did"
 
 
 def test_a_run_that_was_erased_is_told_no_history(tmp_path: Path) -> None:

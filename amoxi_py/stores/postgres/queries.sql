@@ -233,7 +233,7 @@ WHERE key = ANY(ARRAY(SELECT v::bigint FROM json_array_elements_text(:rows::json
 -- name: leased_runs
 SELECT r.key, r.id, r.conversation, r.worker, r.fence, coalesce(r.agent, c.agent), c.id, r.principal, r.facts, r.attempt, r.crashes,
     r.changes, r.model_failures, r.requests, r.input_tokens, r.output_tokens, r.cached_tokens, r.written_tokens, r.cost,
-    r.instructions, r.created_at, r.trace, r.root, c.last_seq
+    r.instructions, r.created_at, r.trace, r.root, c.last_seq, r.first_seq
 FROM json_array_elements_text(:rows::json) WITH ORDINALITY AS j (key, place)
 JOIN @run AS r ON r.key = j.key::bigint
 JOIN @conversation AS c ON c.key = r.conversation

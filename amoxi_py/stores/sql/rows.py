@@ -173,7 +173,7 @@ def _leased_run(
     ancestors: tuple[Ancestor, ...],
 ) -> RunRows:
     run, run_id, conversation, worker, fence, agent, conversation_id, principal, facts, attempt, crashes, *more = row
-    changes, model_failures, *used, instructions, created_at, trace, _, _ = more
+    changes, model_failures, *used, instructions, created_at, trace, _, _, first_seq = more
     return RunRows(
         lease=Lease(run_id=run_id, run=run, conversation=conversation, worker=worker, fence=fence),
         agent=agent,
@@ -192,6 +192,7 @@ def _leased_run(
         ancestors=ancestors,
         created_at=seconds(created_at),
         trace=trace,
+        first_seq=first_seq,
     )
 
 

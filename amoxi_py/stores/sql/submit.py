@@ -246,6 +246,7 @@ def _submitted(batch: Batch, place: _Place, run: int, worker: int | None) -> Sub
         created_at=created_at,
     )
     reply = None if one.reply is None or worker is None else replace(one.reply, created_at=created_at)
+    first_seq = batch.last_seq(place.conversation) + 1
     _tell(batch, place, run, message, reply, claimed=worker is not None)
     stored = Run(
         id=one.run_id,
@@ -269,6 +270,7 @@ def _submitted(batch: Batch, place: _Place, run: int, worker: int | None) -> Sub
         steps={},
         created_at=created_at,
         trace=one.trace,
+        first_seq=first_seq,
     )
     return Submitted(run=stored, rows=rows, began=place.begun)
 
