@@ -5,16 +5,11 @@ from __future__ import annotations
 import gc
 import sys
 
-_SWITCH_INTERVAL_S = 0.0001
 _COLLECT_AFTER = (5_000, 10, 10)
 
 
 def tune_process() -> None:
-    """Keep the event loop quick beside threads that compute, and allow as many sockets as the system does.
-
-    With the default switch interval a single computing tool holds the whole server back.
-    """
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    """Allow as many sockets as the system does."""
     if sys.platform == "win32":
         return
     import resource  # it exists on POSIX systems only

@@ -4,11 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import sys
 import threading
 from collections.abc import Callable, Set
 from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
+_QUICK_S = 0.0001
+
+
+class _QuickTurns:
+    """Lets the interpreter change between threads quickly while a block is executed in any of them.
+
+    With the usual interval a tool that computes holds the whole server back: each thing that the event loop does would
+    wait for 5 ms. With a short one all the time, the loop and the store's thread hinder each other: a fifth of a turn.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._blocks = 0
+        self._usual = 0.0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._blocks += 1
+            if self._blocks == 1:
+                self._usual = sys.getswitchinterval()
+                sys.setswitchinterval(min(self._usual, _QUICK_S))
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._blocks -= 1
+            if self._blocks == 0:
+                sys.setswitchinterval(self._usual)
+
+
+QUICK_TURNS = _QuickTurns()
 
 
 class ThreadPool:
@@ -66,7 +97,10 @@ class ThreadPool:
 
     def _work(self) -> None:
         while True:
-            self._jobs.get()()
+            job = self._jobs.get()
+            with QUICK_TURNS:
+                job()
+            del job  # it knows what the function was made of
             with self._lock:
                 self._idle += 1
 

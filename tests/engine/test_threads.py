@@ -301,3 +301,23 @@ asyncio.run(main())
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "leaving\n", "")
+
+
+def test_threads_take_turns_quickly_while_a_tool_is_in_one_and_as_before_after_it() -> None:
+    async def main() -> None:
+        usual = sys.getswitchinterval()
+        pool, gate = ThreadPool(2), threading.Event()
+
+        def wait() -> float:
+            gate.wait(30)
+            return sys.getswitchinterval()
+
+        first, second = pool.submit(wait), pool.submit(sys.getswitchinterval)
+        assert await second < usual
+        gate.set()
+        assert await first < usual
+        async with asyncio.timeout(30):
+            while sys.getswitchinterval() != usual:
+                await asyncio.sleep(0.001)
+
+    asyncio.run(main())
