@@ -14,6 +14,8 @@ import pytest
 
 from amoxi_py.domain.ids import new_id
 from amoxi_py.domain.principal import Principal
+from amoxi_py.stores.sqlite.file_lock import FileLock
+from amoxi_py.stores.sqlite.migrate import LOCK
 from amoxi_py.stores.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.anyio
@@ -90,6 +92,20 @@ async def test_a_killed_process_is_seen_at_once_however_long_its_lease_is(tmp_pa
     await store.close()
 
 
+async def freeze_between_commits(process: int, path: Path) -> None:
+    """Stop a process while it does not write: in a transaction it would keep everybody from writing."""
+    lock = FileLock(path)
+    while True:
+        os.kill(process, signal.SIGSTOP)
+        os.waitid(os.P_PID, process, os.WSTOPPED)
+        if lock.try_acquire():
+            break
+        os.kill(process, signal.SIGCONT)
+        await asyncio.sleep(0.001)
+    lock.release()
+    lock.close()
+
+
 async def test_a_frozen_process_keeps_its_runs_until_its_lease_expires(tmp_path: Path, program: Any) -> None:
     class Later:
         ahead = 0.0
@@ -102,7 +118,7 @@ async def test_a_frozen_process_keeps_its_runs_until_its_lease_expires(tmp_path:
 
     holder = program("hold", tmp_path / "ai")
     run_id = (await asyncio.to_thread(holder.stdout.readline)).strip()
-    os.kill(holder.pid, signal.SIGSTOP)
+    await freeze_between_commits(holder.pid, tmp_path / "ai" / LOCK)
     store = SqliteStore(tmp_path / "ai", clock=Later())
     await store.open(lambda events: None)
     worker = await store.enroll(new_id("worker"), 10_000.0)

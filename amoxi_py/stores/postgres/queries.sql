@@ -233,7 +233,7 @@ WHERE key = ANY(ARRAY(SELECT v::bigint FROM json_array_elements_text(:rows::json
 -- name: leased_runs
 SELECT r.key, r.id, r.conversation, r.worker, r.fence, coalesce(r.agent, c.agent), c.id, r.principal, r.facts, r.attempt, r.crashes,
     r.changes, r.model_failures, r.requests, r.input_tokens, r.output_tokens, r.cached_tokens, r.written_tokens, r.cost,
-    r.instructions, r.created_at, r.trace, r.root, c.last_seq, r.first_seq
+    r.instructions, r.created_at, r.trace, r.first_seq, r.root, c.last_seq
 FROM json_array_elements_text(:rows::json) WITH ORDINALITY AS j (key, place)
 JOIN @run AS r ON r.key = j.key::bigint
 JOIN @conversation AS c ON c.key = r.conversation
@@ -344,8 +344,11 @@ DELETE FROM @principal_usage WHERE principal = ANY(ARRAY(
 -- ---------------------------------------------------------------- submitting
 
 -- name: known_submissions
--- Those of which the run, or else the conversation, is there, and whether it is the run.
-SELECT j.place - 1, r.key IS NOT NULL
+-- Those of which the run or the conversation is there, whether it is the run, and the conversation with whether a run of
+-- it is open.
+SELECT j.place - 1, r.key IS NOT NULL, c.key, c.principal, c.agent, c.last_seq, c.held_until, EXISTS (
+    SELECT 1 FROM @run AS o WHERE o.conversation = c.key AND o.status IN ('queued', 'running', 'waiting')
+)
 FROM json_array_elements(:rows::json) WITH ORDINALITY AS j (ids, place)
 LEFT JOIN @run AS r ON r.id = j.ids ->> 0
 LEFT JOIN @conversation AS c ON c.id = j.ids ->> 1

@@ -173,7 +173,7 @@ def _leased_run(
     ancestors: tuple[Ancestor, ...],
 ) -> RunRows:
     run, run_id, conversation, worker, fence, agent, conversation_id, principal, facts, attempt, crashes, *more = row
-    changes, model_failures, *used, instructions, created_at, trace, _, _, first_seq = more
+    changes, model_failures, *used, instructions, created_at, trace, first_seq, _, _ = more
     return RunRows(
         lease=Lease(run_id=run_id, run=run, conversation=conversation, worker=worker, fence=fence),
         agent=agent,

@@ -37,6 +37,26 @@ class _Place(Struct, frozen=True, kw_only=True):
     held_until: int | None = None
 
 
+class _Known(Struct, frozen=True):
+    """What is there of a submission: its run, and its conversation (by key), perhaps with a run that is open."""
+
+    run: bool
+    conversation: int | None
+    principal: str
+    agent: str
+    last_seq: int
+    held_until: int | None
+    busy: bool
+
+    def place_of(self, batch: Batch, one: Submission) -> _Place | None:
+        """Return the place in the conversation, if it is the submission's and nothing is going on in it."""
+        owned = (self.principal, self.agent) == (one.principal.owner_key, one.agent)
+        if self.conversation is None or self.busy or not owned or hold_now(batch, self.held_until) is not None:
+            return None
+        batch.knows_last_seq(self.conversation, self.last_seq)
+        return _Place(submission=one, conversation=self.conversation)
+
+
 def submit_new(
     batch: Batch, submissions: Sequence[Submission], admission: Admission
 ) -> list[Submitted | TooMany | None]:
@@ -44,20 +64,32 @@ def submit_new(
 
     Those that need `submit` get None.
     """
-    known: dict[int, bool] = dict(batch.tx.rows("known_submissions", rows=places_of(submissions)))
-    simple: dict[str, int] = {}
+    known = {row[0]: _Known(*row[1:]) for row in batch.tx.rows("known_submissions", rows=places_of(submissions))}
+    begins: list[int] = []
+    goes_on: dict[int, _Place] = {}
+    met: set[str] = set()  # a second message of a conversation, and one after a harder case, have something before them
     answers: list[Submitted | TooMany | None] = [None] * len(submissions)
     for place, one in enumerate(submissions):
-        if one.idempotency_key is not None or known.get(place):  # its run may be there
+        found = known.get(place)
+        plain = not one.files and one.conversation_id not in met
+        met.add(one.conversation_id)
+        if one.idempotency_key is not None or (found is not None and found.run):  # its run may be there
             continue
-        answers[place] = refusal = admission.refusal(one.principal.owner_key, replaces=one.may_replace)
-        plain = one.new_conversation and not one.files and place not in known
-        if refusal is None and plain and one.conversation_id not in simple:
-            admission.take(one.principal.owner_key)
-            simple[one.conversation_id] = place
+        idle = found.place_of(batch, one) if found is not None and plain else None
+        principal = one.principal.owner_key
+        answers[place] = refusal = admission.refusal(principal, replaces=idle is None and one.may_replace)
+        if refusal is not None:
+            continue
+        if idle is not None:
+            admission.take(principal)
+            goes_on[place] = idle
+        elif plain and found is None and one.new_conversation:
+            admission.take(principal)
+            begins.append(place)
+    begun = _start_conversations(batch, [submissions[place] for place in begins]) if begins else []
+    simple = {**goes_on, **dict(zip(begins, begun, strict=True))}
     if simple:
-        chosen = [submissions[place] for place in simple.values()]
-        for place, answer in zip(simple.values(), _store(batch, _start_conversations(batch, chosen)), strict=True):
+        for place, answer in zip(simple, _store(batch, list(simple.values())), strict=True):
             answers[place] = answer
     return answers
 
