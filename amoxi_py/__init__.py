@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from amoxi_py.declare.on import on
     from amoxi_py.declare.provides import Inject, provides
     from amoxi_py.declare.redact import redact
+    from amoxi_py.declare.search_docs import search_docs
     from amoxi_py.declare.settings import settings
     from amoxi_py.declare.singleton import singleton
     from amoxi_py.declare.step import step
     from amoxi_py.declare.tool import tool
     from amoxi_py.domain.budget import Budget
     from amoxi_py.domain.file import File
+    from amoxi_py.domain.memory import Citation, Memory
     from amoxi_py.domain.principal import Principal
     from amoxi_py.domain.run import Run
     from amoxi_py.domain.run_event import RunEvent
@@ -35,10 +37,12 @@ if TYPE_CHECKING:
 __all__ = [
     "ApprovalRequest",
     "Budget",
+    "Citation",
     "Compaction",
     "Done",
     "File",
     "Inject",
+    "Memory",
     "ModelRequest",
     "NotAuthenticated",
     "NotDone",
@@ -69,6 +73,7 @@ __all__ = [
     "open_app",
     "provides",
     "redact",
+    "search_docs",
     "settings",
     "singleton",
     "step",
@@ -78,10 +83,12 @@ __all__ = [
 _MODULES = {
     "ApprovalRequest": "amoxi_py.declare.approver",
     "Budget": "amoxi_py.domain.budget",
+    "Citation": "amoxi_py.domain.memory",
     "Compaction": "amoxi_py.declare.compaction",
     "Done": "amoxi_py.declare.definitions",
     "File": "amoxi_py.domain.file",
     "Inject": "amoxi_py.declare.provides",
+    "Memory": "amoxi_py.domain.memory",
     "ModelRequest": "amoxi_py.ports.chat_model",
     "NotAuthenticated": "amoxi_py.errors",
     "NotDone": "amoxi_py.declare.definitions",
@@ -112,6 +119,7 @@ _MODULES = {
     "open_app": "amoxi_py.app.open_app",
     "provides": "amoxi_py.declare.provides",
     "redact": "amoxi_py.declare.redact",
+    "search_docs": "amoxi_py.declare.search_docs",
     "settings": "amoxi_py.declare.settings",
     "singleton": "amoxi_py.declare.singleton",
     "step": "amoxi_py.declare.step",

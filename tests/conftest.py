@@ -40,6 +40,7 @@ POSIX_ONLY = {
     "SIGKILL, SIGSTOP, and SIGTERM as a request": (
         "a2a/test_a2a_processes.py",
         "cli/test_failing_providers.py",
+        "cli/test_ingest_command.py",
         "cli/test_metrics_of_processes.py",
         "cli/test_newcomer.py",
         "cli/test_serving.py",

@@ -23,6 +23,7 @@ class Erased(Struct, frozen=True, kw_only=True):
         idempotency_keys: Its keys.
         records: Small things of doors, such as which message by A2A came with which files.
         decisions: Those about runs of others, which stay, without its name.
+        memories: What was remembered of it.
     """
 
     conversations: int
@@ -31,6 +32,7 @@ class Erased(Struct, frozen=True, kw_only=True):
     idempotency_keys: int
     records: int
     decisions: int
+    memories: int
 
     @property
     def nothing(self) -> bool:
@@ -51,6 +53,7 @@ async def erase_principal(
         idempotency_keys=forgotten.idempotency_keys,
         records=forgotten.records,
         decisions=forgotten.decisions,
+        memories=forgotten.memories,
     )
 
 

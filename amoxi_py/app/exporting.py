@@ -13,6 +13,7 @@ from amoxi_py.app.oauth import grants_of
 from amoxi_py.domain.encoding import decode_json
 from amoxi_py.domain.event import message_json, time_text
 from amoxi_py.domain.ids import call_id
+from amoxi_py.domain.memory import space_of
 from amoxi_py.domain.principal import Principal, principal_to_json
 from amoxi_py.engine.operator import Operator
 from amoxi_py.errors import NotFound
@@ -66,6 +67,16 @@ async def export_principal(operator: Operator, principal: Principal) -> AsyncGen
             "size": file.file.size,
             "sha256": file.digest,
             "created_at": time_text(file.created_at),
+        }
+    async for memory in _all(lambda cursor: store.list_passages(space_of(principal), cursor=cursor)):
+        yield {
+            "type": "memory",
+            "id": memory.id,
+            "key": None if memory.name == memory.id else memory.name,
+            "text": memory.text,
+            "metadata": decode_json(memory.metadata),
+            "created_at": time_text(memory.created_at),
+            "updated_at": time_text(memory.updated_at),
         }
     async for made in _all(lambda cursor: store.made_decisions(principal, cursor=cursor)):
         yield {

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TypeVar
 
 from amoxi_py.app.erasing import Erased, erase_by_code
+from amoxi_py.app.ingesting import Ingested, KnowledgeBases
 from amoxi_py.app.runs import Runs
 from amoxi_py.app.runtime import Runtime, open_runtime
 from amoxi_py.config.settings import Settings
+from amoxi_py.domain.memory import DOCS
 from amoxi_py.domain.principal import Principal
 
 T = TypeVar("T")
@@ -47,6 +50,25 @@ class OpenApp:
             StoreUnavailable: some may be there still; do it again.
         """
         return await erase_by_code(self._runtime, principal)
+
+    async def ingest(self, folder: str | Path, *, base: str = DOCS, dry_run: bool = False) -> Ingested:
+        """Let a knowledge base have what the documents of a folder say, as `amoxi ingest` does; return what was done.
+
+        Only what has changed is done, and it may be done again at any time. What has left the folder leaves the base.
+
+        Args:
+            folder: With Markdown, text and PDF, in folders too; relative to the current one.
+            base: The knowledge base; `search_docs` looks into `docs`.
+            dry_run: Only tell what would be done.
+
+        Raises:
+            InvalidRequest: the base's name is none.
+            CommandRefused: the folder cannot be read; or it has no documents, and the base has.
+            StoreUnavailable: some may not be there yet; do it again.
+        """
+        engine = self._runtime.engine
+        bases = KnowledgeBases(self._runtime.store, engine.memories.embedder, engine.keeping)
+        return await bases.ingest(Path(folder), base, dry_run=dry_run)
 
 
 @asynccontextmanager

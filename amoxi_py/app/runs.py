@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any, Literal, Protocol
 
 from amoxi_py.domain.approval import Approval
 from amoxi_py.domain.encoding import clean_text, decode_json
+from amoxi_py.domain.memory import DOCS, Citation, Memory
 from amoxi_py.domain.placing import placed_by_code
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Run, RunStatus
@@ -33,7 +34,7 @@ class Process(Protocol):
 
 
 class Runs:
-    """Starts runs from Python, and looks at, follows and ends them.
+    """Starts runs from Python, and looks at, follows and ends them; keeps and finds memories of principals.
 
     It is injected by type. The app's code is trusted: without a `principal` it reaches the runs of everybody. Code that
     acts for a person, such as a route of the app, names that person: then someone else's run is not found.
@@ -92,7 +93,7 @@ class Runs:
         submitted = await self._engine.submit(
             agent,
             message,
-            principal=self._app if principal is None else placed_by_code(principal),
+            principal=self._whose(principal),
             conversation_id=conversation_id,
             idempotency_key=idempotency_key,
             files=tuple(files),
@@ -154,8 +155,7 @@ class Runs:
         Raises:
             InvalidRequest: the cursor or the status is none, or the limit is not from 1 to 1000.
         """
-        if not 1 <= limit <= _MOST_LISTED:
-            raise InvalidRequest(f"the limit {limit!r} must be from 1 to {_MOST_LISTED}")
+        _check_listed(limit)
         owner = None if principal is None else placed_by_code(principal)
         if owner is not None and status is None:
             return await self._engine.list_runs(owner, agent, limit=limit, cursor=cursor)
@@ -270,8 +270,73 @@ class Runs:
             who = placed_by_code(principal)
             await self._engine.answers.signal(run_id, who, name, payload, idempotency_key=idempotency_key)
 
+    async def remember(
+        self,
+        text: str,
+        *,
+        principal: Principal | None = None,
+        key: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Memory:
+        """Keep a text about a principal, for all of its conversations, and return it as it is stored.
+
+        Args:
+            text: What agents with `memory=True` and tools should know later; at most 8,000 characters.
+            principal: About whom; the app's own (`system:<app name>`) when it is left out, here and in all below.
+            key: A name such as `address`, at most 200 characters: the text takes the place of what had that key.
+            metadata: Plain JSON that the app keeps with it, at most 4,000 characters.
+
+        Raises:
+            InvalidRequest: one of them cannot be kept (`memory_invalid`).
+            Conflict: there are as many memories as `ai.memory.most` allows (`memory_full`).
+        """
+        return await self._engine.memories.remember(self._whose(principal), text, key=key, metadata=metadata)
+
+    async def recall(self, query: str, *, principal: Principal | None = None, limit: int = 5) -> tuple[Memory, ...]:
+        """Return what is remembered of a principal and fits a query, the best first, at most 50.
+
+        Raises:
+            InvalidRequest: the query or the limit cannot be one (`memory_invalid`).
+        """
+        return await self._engine.memories.recall(self._whose(principal), query, limit)
+
+    async def forget(self, key: str, *, principal: Principal | None = None) -> bool:
+        """Delete a principal's memory of a key, or with an id, at once and for good; return whether there was one.
+
+        Raises:
+            InvalidRequest: the key cannot be one (`memory_invalid`).
+        """
+        return await self._engine.memories.forget(self._whose(principal), key)
+
+    async def memories(
+        self, *, principal: Principal | None = None, limit: int = 50, cursor: str | None = None
+    ) -> Page[Memory]:
+        """Return what is remembered of a principal, what was written last first, as `list` returns runs.
+
+        Raises:
+            InvalidRequest: the cursor is none, or the limit is not from 1 to 1000.
+        """
+        _check_listed(limit)
+        return await self._engine.memories.list(self._whose(principal), limit=limit, cursor=cursor)
+
+    async def search_docs(self, query: str, *, base: str = DOCS, limit: int = 5) -> tuple[Citation, ...]:
+        """Return the passages of a knowledge base that fit a query, the best first, each with where it stands.
+
+        Raises:
+            InvalidRequest: the query, the base's name or the limit cannot be one (`memory_invalid`).
+        """
+        return await self._engine.memories.search_docs(query, base=base, limit=limit)
+
+    def _whose(self, principal: Principal | None) -> Principal:
+        return self._app if principal is None else placed_by_code(principal)
+
     async def _owner(self, run_id: str, principal: Principal | None) -> Principal:
         return await self._store.owner_of(run_id) if principal is None else placed_by_code(principal)
+
+
+def _check_listed(limit: int) -> None:
+    if not 1 <= limit <= _MOST_LISTED:
+        raise InvalidRequest(f"the limit {limit!r} must be from 1 to {_MOST_LISTED}")
 
 
 def _status(status: str | None) -> RunStatus | None:

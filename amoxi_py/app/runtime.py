@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 from amoxi_py.app.declarations import read_declarations
+from amoxi_py.app.embedder import embedder_of
 from amoxi_py.app.logs import hiding_in_logs
 from amoxi_py.app.metrics import Metrics
 from amoxi_py.app.models import AgentModels, find_models
@@ -32,6 +33,7 @@ from amoxi_py.engine.engine import Engine
 from amoxi_py.engine.settings import EngineSettings, Executes
 from amoxi_py.ports.chat_model import ChatModel
 from amoxi_py.ports.clock import Clock
+from amoxi_py.ports.embedder import Embedder
 from amoxi_py.ports.operator_store import OperatorStore
 from amoxi_py.ports.store import Store
 
@@ -67,6 +69,7 @@ class _Life:
     engine: Engine
     instances: _LateInstances
     models: AgentModels
+    embedder: Embedder
     entered: AsyncExitStack = field(default_factory=AsyncExitStack)
     handing_over: asyncio.Task[None] | None = None
     leave_by: float = 0.0
@@ -159,6 +162,7 @@ class Runtime:
             send_spans = start_tracing(self.settings.app_name, os.environ)
             life.entered.push_async_callback(asyncio.to_thread, send_spans)
         life.entered.push_async_callback(life.models.aclose)
+        life.entered.push_async_callback(life.embedder.aclose)
         try:
             life.instances.opened = await life.entered.enter_async_context(
                 open_instances(
@@ -207,6 +211,7 @@ class Runtime:
     def _new_life(self) -> _Life:
         instances = _LateInstances()
         models = _models_of(self.declarations, self.settings, instances, self._given.model)
+        embedder = embedder_of(self.settings)
         store: Store = make_store(self.settings, clock=self._given.clock)
         if self._given.wrap_store is not None:
             store = self._given.wrap_store(store)
@@ -218,9 +223,11 @@ class Runtime:
             facts=models,
             settings=self._engine_settings,
             handlers=self.declarations.handlers,
+            embedder=embedder,
         )
         store.measures.tools = _names_of_tools(self.declarations)
-        return _Life(store=cast(OperatorStore, store), engine=engine, instances=instances, models=models)
+        kept = cast(OperatorStore, store)
+        return _Life(store=kept, engine=engine, instances=instances, models=models, embedder=embedder)
 
     def _counting(self) -> Process:
         return Process(engine=self.engine, store=self.store.measures, responses=self.responses)
@@ -310,6 +317,9 @@ def engine_settings_of(settings: Settings) -> EngineSettings:
         model_retry=patient_for(ai.models.max_wait_s),
         transcripts_ttl=ai.conversations.ttl_s,
         limits=limits_of(settings),
+        memory_most=ai.memory.most,
+        memory_days=ai.memory.days,
+        memory_at_start=ai.memory.at_start,
     )
 
 

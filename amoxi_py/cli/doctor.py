@@ -75,6 +75,7 @@ def _look(configuration: Configuration) -> list[Finding]:
         "app": application.look_at_package,
         "own settings": lambda: configuration.look_at_own_sections(application.declarations),
         "model": application.look_at_models,
+        "memory": application.look_at_embedder,
         "mcp": lambda: look_at_mcp(settings, application.declarations),
         "a2a": lambda: look_at_a2a(settings, application.declarations),
         "store": lambda: look_at_store(settings),

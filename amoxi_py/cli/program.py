@@ -19,6 +19,7 @@ _COMMANDS = {
     "start": "Run the app in production, one process a core.",
     "worker": "Execute runs without serving the web.",
     "chat": "Talk to an agent in the terminal.",
+    "ingest": "Put the documents of a folder into a knowledge base.",
     "runs": "See, cancel, retry and purge runs.",
     "approvals": "See and decide what waits for a person.",
     "connections": "See and end what people have allowed programs.",

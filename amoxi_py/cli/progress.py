@@ -1,4 +1,4 @@
-"""A progress bar for work that takes longer than two seconds, on stderr, when that is a terminal."""
+"""A progress bar on stderr for work that takes longer than two seconds; without a terminal nothing, or lines."""
 
 from __future__ import annotations
 
@@ -12,17 +12,21 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 _QUIET_S = 2.0
+_LINE_EVERY_S = 10.0
 
 
 class Progress:
     """Counts what is done; `with Progress("cancelling", 500) as progress: ... progress.advance()`.
 
-    The total is None where nobody knows how much there is.
+    The total is None where nobody knows how much there is. With `lines` there is a line every ten seconds where no
+    terminal is.
     """
 
-    def __init__(self, what: str, total: int | None) -> None:
+    def __init__(self, what: str, total: int | None, *, lines: bool = False) -> None:
         self._what = what
         self._total = total
+        self._lines = lines
+        self._line_at = time.monotonic() + _LINE_EVERY_S
         self._done = 0
         self._begun = time.monotonic()
         self._bar: tuple[Bar, TaskID] | None = None
@@ -36,11 +40,26 @@ class Progress:
 
     def advance(self, count: int = 1) -> None:
         """Count so many more."""
-        self._done += count
+        self.reach(self._done + count, self._total)
+
+    def reach(self, done: int, total: int | None) -> None:
+        """Say that so many are done, of so many."""
+        self._done, self._total = done, total
         if self._bar is not None:
-            self._bar[0].update(self._bar[1], completed=self._done)
-        elif time.monotonic() - self._begun > _QUIET_S and sys.stderr.isatty():
+            self._bar[0].update(self._bar[1], completed=done, total=total)
+            if done == total:
+                self._bar[0].stop()  # what comes after it may have a bar of its own
+        elif not sys.stderr.isatty():
+            self._print_line()
+        elif time.monotonic() - self._begun > _QUIET_S:
             self._bar = self._show()
+
+    def _print_line(self) -> None:
+        now = time.monotonic()
+        if self._lines and now >= self._line_at:
+            self._line_at = now + _LINE_EVERY_S
+            of = "" if self._total is None else f" of {self._total}"
+            print(f"{self._what}: {self._done}{of}", file=sys.stderr, flush=True)
 
     def _show(self) -> tuple[Bar, TaskID]:
         from rich.console import Console

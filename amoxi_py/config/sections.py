@@ -175,6 +175,15 @@ class RetentionSection(Section):
     days: Annotated[Whole, Field(ge=1, le=36_500)] | None = None
 
 
+class MemorySection(Section):
+    """The embedder of memories and documents; of each principal's memories: how many, how long, how many at a start."""
+
+    embedder: Annotated[str, Field(min_length=1, max_length=200)] = "offline"
+    most: Annotated[Whole, Field(ge=1, le=1_000_000)] = 1000
+    days: Annotated[Whole, Field(ge=0, le=36_500)] = 0
+    at_start: Annotated[Whole, Field(ge=0, le=50)] = 5
+
+
 class ApprovalsSection(Section):
     """Seconds after which an undecided approval expires; None for never."""
 
@@ -232,6 +241,7 @@ class AiSection(Section):
     files: FilesSection = FilesSection()
     conversations: ConversationsSection = ConversationsSection()
     retention: RetentionSection = RetentionSection()
+    memory: MemorySection = MemorySection()
     approvals: ApprovalsSection = ApprovalsSection()
     http: HttpSection = HttpSection()
     mcp: McpSection = McpSection()

@@ -51,6 +51,7 @@ class AgentMark:
     compaction: Compaction | bool | None = None
     result: Any = None
     budget: Budget | None = None
+    memory: bool = False
     unknown: tuple[str, ...] = ()
     names: LocalNames
 
@@ -73,6 +74,7 @@ def agent(
     compaction: Compaction | bool | None = None,
     result: type[BaseModel] | None = None,
     budget: Budget | None = None,
+    memory: bool = False,
 ) -> Callable[[C], C]: ...
 def agent(cls: Any = None, /, **options: Any) -> Any:
     """Make a class an agent, under its name in kebab-case.
@@ -103,6 +105,9 @@ def agent(cls: Any = None, /, **options: Any) -> Any:
             - `budget`: a `Budget`: what a run may use at most, with all runs below it; then it fails.
             - `compaction`: a `Compaction` that says when old turns of a long conversation give way to a summary, or
               False for never. Default near the end of the model's window, where that is known.
+            - `memory`: True lets it remember what it learns of who asks, over all of their conversations: it has the
+              tools `remember`, `recall` and `forget`, and the memories that fit a run's message best stand in its
+              instructions.
 
     Raises:
         TypeError: a class and options at once. Mistakes in options are told when the app starts, all together.

@@ -18,6 +18,7 @@ from amoxi_py.declare.definitions import AgentDefinition, Instances, ToolDefinit
 from amoxi_py.declare.docstring import first_paragraph
 from amoxi_py.declare.ingredient import Wishes
 from amoxi_py.declare.marks import LocalNames, option_names
+from amoxi_py.declare.memory_tools import with_memory_tools
 from amoxi_py.declare.mistakes import Mistakes
 from amoxi_py.declare.roles import is_role
 from amoxi_py.declare.structured_result import read_result_form
@@ -29,7 +30,6 @@ from amoxi_py.errors import ValueNotStorable
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _LONGEST_NAME = 60  # `ask_<name>` is a tool's name of 64 at most
-_LATER = ("memory",)
 _ON_BUSY = (None, "replace", "queue", "reject")
 
 WhatIsWrong = Callable[[object], str | None]
@@ -85,7 +85,7 @@ def define_agent(
         name=name,
         description=described or first_paragraph(docstring),
         instructions=_instructions(cls, mark.names, docstring, where, mistakes, wishes),
-        tools=tools,
+        tools=with_memory_tools(tools, where, mistakes) if mark.memory is True else tools,
         where=f"{cls.__module__}.{cls.__qualname__}",
         model=None if chooses else mark.model,
         choose_model=_chooser(mark, where, mistakes, wishes) if chooses else None,
@@ -98,6 +98,7 @@ def define_agent(
         compaction=_compaction(mark.compaction, where, mistakes),
         result=read_result_form(mark.result, tools, where, mistakes),
         budget=_budget(mark.budget, where, mistakes),
+        memory=mark.memory is True,
     )
 
 
@@ -131,7 +132,8 @@ def _readers(readers: object, where: str, mistakes: Mistakes) -> str | None:
 
 def _check_options(mark: AgentMark, where: str, mistakes: Mistakes) -> None:
     check_flag("expose", mark.expose, where, mistakes)
-    mistakes.add_options(where, "agent", mark.unknown, option_names(AgentMark), _LATER)
+    check_flag("memory", mark.memory, where, mistakes)
+    mistakes.add_options(where, "agent", mark.unknown, option_names(AgentMark))
     if isinstance(mark.max_turns, bool) or not isinstance(mark.max_turns, int) or mark.max_turns < 1:
         mistakes.add(where, f"`max_turns={mark.max_turns!r}` must be a whole number from 1 up")
     if mark.on_busy not in _ON_BUSY:

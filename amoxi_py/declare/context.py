@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import os
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, BinaryIO, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from amoxi_py.domain.file import File
+from amoxi_py.domain.memory import DOCS, Citation, Memory
 from amoxi_py.domain.principal import Principal
 
 P = ParamSpec("P")
@@ -201,6 +202,55 @@ class ToolContext(CallContext):
             ToolError: there is no such file, or it is somebody else's; the model is told.
         """
 
+    @abstractmethod
+    async def remember(self, text: str, key: str | None = None, metadata: Mapping[str, Any] | None = None) -> Memory:
+        """Keep a text about who asks, for all of its conversations, and return it as it is stored.
+
+        When the call runs again after a crash, it remembers the same things once.
+
+        Args:
+            text: What the app or its agents should know later; at most 8,000 characters.
+            key: A name such as `address`, at most 200 characters: the text takes the place of what had that key.
+            metadata: Plain JSON that the app keeps with it, at most 4,000 characters.
+
+        Raises:
+            ToolError: one of them cannot be kept, or there are as many memories as `ai.memory.most` allows; the model
+                is told.
+        """
+
+    @abstractmethod
+    async def recall(self, query: str, limit: int = 5) -> list[Memory]:
+        """Return what is remembered of who asks and fits a query, the best first: by its words and by its meaning.
+
+        Args:
+            query: What is looked for, in any words.
+            limit: The most memories, 1 to 50.
+
+        Raises:
+            ToolError: the query is empty or too long, or the limit is none; the model is told.
+        """
+
+    @abstractmethod
+    async def forget(self, key: str) -> bool:
+        """Delete the memory of a key, or the one with an id, at once and for good; return whether there was one.
+
+        Raises:
+            ToolError: the key is empty or too long; the model is told.
+        """
+
+    @abstractmethod
+    async def search_docs(self, query: str, *, base: str = DOCS, limit: int = 5) -> list[Citation]:
+        """Return the passages of a knowledge base that fit a query, the best first, each with where it stands.
+
+        Args:
+            query: What is looked for, in any words.
+            base: The name that `amoxi ingest` filled it under.
+            limit: The most passages, 1 to 50.
+
+        Raises:
+            ToolError: the query is empty or too long, or the limit is none; the model is told.
+        """
+
     @overload
     async def ask(self, question: str, *, timeout: Duration | None = None) -> str: ...
     @overload
@@ -252,7 +302,7 @@ class ToolContext(CallContext):
 
 
 class SyncToolContext(CallContext):
-    """The context of a sync tool, which runs in a thread; its steps, waits, `save_file` and reading block it."""
+    """The context of a sync tool, which runs in a thread; its steps, waits, files and memory block it."""
 
     @overload
     def step(self, name: str, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
@@ -277,6 +327,22 @@ class SyncToolContext(CallContext):
         Raises:
             ToolError: there is no such file, or it is somebody else's; the model is told.
         """
+
+    @abstractmethod
+    def remember(self, text: str, key: str | None = None, metadata: Mapping[str, Any] | None = None) -> Memory:
+        """Do the same as `ToolContext.remember`, and block until it is stored."""
+
+    @abstractmethod
+    def recall(self, query: str, limit: int = 5) -> list[Memory]:
+        """Do the same as `ToolContext.recall`."""
+
+    @abstractmethod
+    def forget(self, key: str) -> bool:
+        """Do the same as `ToolContext.forget`."""
+
+    @abstractmethod
+    def search_docs(self, query: str, *, base: str = DOCS, limit: int = 5) -> list[Citation]:
+        """Do the same as `ToolContext.search_docs`."""
 
     @overload
     def ask(self, question: str, *, timeout: Duration | None = None) -> str: ...

@@ -151,6 +151,7 @@ class AgentDefinition:
         own_tools: Those that the framework adds when they are needed; one of the app's of the same name comes first.
         result: The form of its structured result, or None when it answers with text alone.
         budget: What a run of it may use, with all below it, or None.
+        memory: Whether its instructions are told what is remembered of who asks; the tools for it are in `tools`.
     """
 
     name: str
@@ -170,6 +171,7 @@ class AgentDefinition:
     own_tools: tuple[ToolDefinition, ...] = ()
     result: ResultForm | None = None
     budget: Budget | None = None
+    memory: bool = False
 
     def exists_for(self, principal: Principal) -> bool:
         """Whether this principal may know of the agent."""

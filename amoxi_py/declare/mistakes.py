@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from amoxi_py.errors import DeclarationError
 
@@ -17,15 +17,10 @@ class Mistakes:
         """Note a mistake; `where` is the module and the thing in it."""
         self._sentences.append(f"{where}: {sentence}")
 
-    def add_options(
-        self, where: str, decorator: str, unknown: Iterable[str], known: Iterable[str], later: Collection[str] = ()
-    ) -> None:
-        """Note options that a decorator does not have; those in `later` come with a later version."""
+    def add_options(self, where: str, decorator: str, unknown: Iterable[str], known: Iterable[str]) -> None:
+        """Note options that a decorator does not have."""
         for name in unknown:
-            if name in later:
-                self.add(where, f"`{name}` is not in this version; take it out")
-            else:
-                self.add(where, f"@{decorator} has no option {name!r}; the options are: {', '.join(known)}")
+            self.add(where, f"@{decorator} has no option {name!r}; the options are: {', '.join(known)}")
 
     def raise_if_any(self) -> None:
         """Raise one `DeclarationError` that lists them all."""

@@ -60,6 +60,11 @@ def child_message_id(call_id: str) -> str:
     return f"msg_{_of_call('msg', call_id)}"
 
 
+def memory_id(call_id: str, n: int) -> str:
+    """Return the id of the `n`-th thing that a call remembers; it never changes, and no other memory has it."""
+    return f"mem_{_of_call(f'mem {n}', call_id)}"
+
+
 def _of_call(what: str, call_id: str) -> str:
     """Return the time of the call's run, and chance that is made of the call's id."""
     digits = call_id.removeprefix("call_")[:12]

@@ -26,6 +26,7 @@ from amoxi_py.engine.hooks import RunHooks
 from amoxi_py.engine.journal import Journal
 from amoxi_py.engine.measures import TurnClock
 from amoxi_py.engine.parts import Parts
+from amoxi_py.engine.remembered import with_memories
 from amoxi_py.engine.sent_files import SentFiles
 from amoxi_py.engine.tracing import RunSpans
 from amoxi_py.engine.transcript import model_messages
@@ -220,7 +221,7 @@ class Asking:
         self._tell(messages[self._told_up_to :])
         self._told_up_to = len(messages)
         if self._instructions is None:
-            self._instructions = await self._ask_instructions(agent)
+            self._instructions = await self._instructions_for(agent, messages[0].text)
         return ModelRequest(
             instructions=self._instructions,
             messages=tuple(self._told),
@@ -325,6 +326,23 @@ class Asking:
         self._history = History(messages=tuple(message for message in rest if message.run_id != own), summary=summary)
         self._compacted = True
         self._told = []
+
+    async def _instructions_for(self, agent: AgentDefinition, message: str) -> str:
+        """Return what the agent is told in this run.
+
+        What it remembers may be another thing a moment later, so with that it is recorded before the model is asked:
+        whoever goes on with the run tells the same.
+        """
+        instructions = await self._ask_instructions(agent)
+        if not agent.memory:
+            return instructions
+        memories, most = self._parts.memories, self._parts.settings.memory_at_start
+        principal = self._context.principal
+        found = await self._journal.persist(lambda: memories.at_start(principal, message, most))
+        instructions = self._parts.redaction.text(with_memories(instructions, found))
+        await self._journal.write(self._journal.change(instructions=instructions))
+        self.new_instructions = None
+        return instructions
 
     async def _ask_instructions(self, agent: AgentDefinition) -> str:
         if isinstance(agent.instructions, str):

@@ -20,15 +20,18 @@ from amoxi_py.domain.tool_call import CallStatus, Effect, StepRecord, ToolCall
 from amoxi_py.domain.wait import Wait
 from amoxi_py.engine.asides import settled_within
 from amoxi_py.engine.attempts import Outcome, Raised, Returned, TimedOut, guarded
-from amoxi_py.engine.context import AgentContext, CallToolContext, Interrupted, SyncCallContext
+from amoxi_py.engine.call_memories import CallMemories, MemoriesOfCall, MemoriesToRead
+from amoxi_py.engine.context import AgentContext, CallToolContext, Interrupted
 from amoxi_py.engine.files import CallFiles, Files, FilesOfCall, FilesToRead
 from amoxi_py.engine.journal import Journal
 from amoxi_py.engine.lease import LeaseKeeper
 from amoxi_py.engine.log_facts import about
+from amoxi_py.engine.memories import Memories
 from amoxi_py.engine.outcomes import failure_text, pause_before_retry, result_of, tell
 from amoxi_py.engine.progress import ProgressLines
 from amoxi_py.engine.results import call_result, completed_event, gone
 from amoxi_py.engine.steps import Steps
+from amoxi_py.engine.sync_context import SyncCallContext
 from amoxi_py.engine.tracing import RunSpans
 from amoxi_py.engine.waits import IN_PLACE, Waits
 from amoxi_py.errors import ArgumentsInvalid, LeaseLost
@@ -58,6 +61,7 @@ class CallHost(Struct, frozen=True, kw_only=True):
     max_result: int
     lingering: set[asyncio.Future[Any]]
     files: Files
+    memories: Memories
     saved: Callable[[str], None]
     now: Callable[[], float]
     load: Callable[[], Awaitable[RunRows]]
@@ -214,8 +218,10 @@ class CallExecution:
             return CallStatus.UNKNOWN, UNKNOWN_TEXT
         ended = over is None or await over()
         where = "reconcile"
-        files = FilesToRead(files=self._host.files, principal=self._host.run.principal, where=where)
-        context = self._new_context(tool, Steps.refusing(where), Waits.elsewhere(where), files)
+        principal = self._host.run.principal
+        files = FilesToRead(files=self._host.files, principal=principal, where=where)
+        memories = MemoriesToRead(self._host.memories, principal, where)
+        context = self._new_context(tool, Steps.refusing(where), Waits.elsewhere(where), files, memories)
         start = lambda: reconcile(self._host.instances, context[1], arguments)  # noqa: E731 - a def says no more
         outcome = await guarded(context[0], start, tool.timeout or _LOOKING, self._host.lingering)
         found = outcome.value if isinstance(outcome, Returned) else None
@@ -230,7 +236,7 @@ class CallExecution:
 
     async def _attempt(self, tool: ToolDefinition, arguments: dict[str, Any]) -> Outcome | _Waiting:
         await self._prove()
-        context = self._new_context(tool, self._steps(), self._waits_of(tool), self._files())
+        context = self._new_context(tool, self._steps(), self._waits_of(tool), self._files(), self._memories())
         start = lambda: tool.call(self._host.instances, context[1], arguments)  # noqa: E731 - a def says no more
         outcome = await guarded(context[0], start, tool.timeout, self._host.lingering)
         wait = context[0].waits_for
@@ -287,8 +293,12 @@ class CallExecution:
             saved=self._host.saved,
         )
 
+    def _memories(self) -> MemoriesOfCall:
+        host = self._host
+        return MemoriesOfCall(host.memories, host.run.principal, self._call.id, self._prove, host.journal.persist)
+
     def _new_context(
-        self, tool: ToolDefinition, steps: Steps, waits: Waits, files: CallFiles
+        self, tool: ToolDefinition, steps: Steps, waits: Waits, files: CallFiles, memories: CallMemories
     ) -> tuple[CallToolContext, CallContext]:
         context = CallToolContext(
             run=self._host.run,
@@ -298,6 +308,7 @@ class CallExecution:
             waits=waits,
             progress=lambda text: None if waits.repeating else self._progress.add(text),
             files=files,
+            memories=memories,
         )
         self._context = context
         return context, SyncCallContext(context) if tool.sync else context

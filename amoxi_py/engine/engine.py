@@ -21,10 +21,13 @@ from amoxi_py.engine.asides import with_read_result
 from amoxi_py.engine.conversation_door import ConversationDoor
 from amoxi_py.engine.direct import with_direct
 from amoxi_py.engine.direct_execution import DirectExecution
+from amoxi_py.engine.embedding import Embedding
 from amoxi_py.engine.exits import contain_exits
 from amoxi_py.engine.files import Files
 from amoxi_py.engine.handlers import EventHandlers
 from amoxi_py.engine.health import check_ready
+from amoxi_py.engine.memories import Memories
+from amoxi_py.engine.memory_keeping import MemoryKeeping
 from amoxi_py.engine.model_places import ModelPlaces
 from amoxi_py.engine.parts import ModelFacts, Models, Parts
 from amoxi_py.engine.redacting_store import redacting
@@ -36,6 +39,7 @@ from amoxi_py.engine.tool_door import view_of
 from amoxi_py.engine.worker import Worker
 from amoxi_py.errors import Conflict, NotFound, NotReady
 from amoxi_py.ports.clock import Clock
+from amoxi_py.ports.embedder import Embedder
 from amoxi_py.ports.inputs import Verdict
 from amoxi_py.ports.store import OnBusy, Store, Submission, Submitted
 from amoxi_py.ports.views import CallView, LogPosition, Page
@@ -57,11 +61,14 @@ class Engine(ConversationDoor):
         clock: Clock | None = None,
         handlers: Sequence[HandlerDefinition] = (),
         facts: ModelFacts | None = None,
+        embedder: Embedder | None = None,
     ) -> None:
         settings = settings or EngineSettings()
         redaction = Redaction(catalog.hooks, instances)
         clock = clock or store.clock
         store = redacting(store, redaction)
+        embedding = Embedding(embedder)
+        memories = Memories(store, embedding, redaction, most=settings.memory_most)
         super().__init__(
             store=store,
             catalog=with_direct(with_read_result(catalog, settings.max_result)),
@@ -70,7 +77,10 @@ class Engine(ConversationDoor):
             clock=clock,
             redaction=redaction,
             files=Files(store=store, max_size=settings.max_file),
+            memories=memories,
         )
+        self.keeping = MemoryKeeping(store, memories, embedding, settings, clock)
+        memories.on_waiting = self.keeping.wake
         self.answers = Answers(store)
         self._models, self._facts = models, facts or ModelFacts()
         self._declared_handlers = tuple(handlers) if self.settings.executes == "all" else ()
@@ -87,11 +97,14 @@ class Engine(ConversationDoor):
         """
         await self._store.open(self._hub.publish, self._hub.miss, self._hub)
         self._open = True
+        await self.memories.start()
         if self._declared_handlers:  # before anything can happen here that they are for
             await self._store.claim_handlers([handler.name for handler in self._declared_handlers], None)
         contain_exits(asyncio.get_running_loop())
         if not self.settings.worker:
             return
+        if self.settings.executes == "all":
+            self.keeping.start()
         at_once = self.settings.models_at_once
         parts = Parts(
             store=self._store,
@@ -106,6 +119,7 @@ class Engine(ConversationDoor):
             threads=self._threads,
             model_places=ModelPlaces(at_once) if at_once else None,
             redaction=self.redaction,
+            memories=self.memories,
             transcripts=self.transcripts,
             measures=self.measures,
         )
@@ -132,6 +146,8 @@ class Engine(ConversationDoor):
     async def stop(self, grace: float = 0.0) -> None:
         """Stop working, then close the store."""
         await self.stop_working(grace)
+        await self.keeping.stop()
+        await self.memories.stop()
         if self._open:
             self._open = False
             self._landing.close()

@@ -19,14 +19,17 @@ from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.tool_call import CallStatus, ToolCall
 from amoxi_py.engine import tracing
 from amoxi_py.engine.attempts import Outcome, Returned, guarded
-from amoxi_py.engine.context import AgentContext, CallToolContext, SyncCallContext
+from amoxi_py.engine.call_memories import MemoriesToRead
+from amoxi_py.engine.context import AgentContext, CallToolContext
 from amoxi_py.engine.direct import direct_call
 from amoxi_py.engine.exits import within_run
 from amoxi_py.engine.files import Files, FilesToRead
+from amoxi_py.engine.memories import Memories
 from amoxi_py.engine.outcomes import failure_text, pause_before_retry, result_of, tell
 from amoxi_py.engine.redaction import Redaction
 from amoxi_py.engine.results import settled_call
 from amoxi_py.engine.steps import Steps
+from amoxi_py.engine.sync_context import SyncCallContext
 from amoxi_py.engine.threads import ThreadPool
 from amoxi_py.engine.waits import Waits
 
@@ -43,6 +46,7 @@ async def call_at_once(
     threads: ThreadPool,
     lingering: set[asyncio.Future[Any]],
     files: Files,
+    memories: Memories,
     redaction: Redaction,
     max_result: int,
 ) -> ToolCall:
@@ -58,6 +62,7 @@ async def call_at_once(
         threads: For a sync tool.
         lingering: Takes code that was told to stop and has not ended yet.
         files: Those that may be read.
+        memories: The same.
         redaction: Hides in the result.
         max_result: The most characters of it.
     """
@@ -72,6 +77,7 @@ async def call_at_once(
     )
     call = direct_call(tool.name, tool.effect, run.run_id, arguments, started=True)
     readable = FilesToRead(files=files, principal=principal, where=_WHERE)
+    found = MemoriesToRead(memories, principal, _WHERE)
     with tracing.call_at_once(call) as span:
         while True:
             context = CallToolContext(
@@ -82,6 +88,7 @@ async def call_at_once(
                 waits=Waits.elsewhere(_WHERE),
                 progress=_nobody_hears,
                 files=readable,
+                memories=found,
             )
             outcome = await _attempt(tool, context, instances, values, lingering)
             if isinstance(outcome, Returned):

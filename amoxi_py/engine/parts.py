@@ -12,6 +12,7 @@ from amoxi_py.domain.usage import Usage
 from amoxi_py.engine.files import Files
 from amoxi_py.engine.hub import Hub
 from amoxi_py.engine.measures import EngineMeasures
+from amoxi_py.engine.memories import Memories
 from amoxi_py.engine.model_places import ModelPlaces
 from amoxi_py.engine.redaction import Redaction
 from amoxi_py.engine.settings import EngineSettings
@@ -61,5 +62,6 @@ class Parts(Struct, frozen=True, kw_only=True):
     threads: ThreadPool
     model_places: ModelPlaces | None
     redaction: Redaction
+    memories: Memories
     transcripts: Transcripts
     measures: EngineMeasures = field(default_factory=EngineMeasures)

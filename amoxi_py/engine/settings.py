@@ -42,6 +42,10 @@ class EngineSettings:
         transcripts_ttl: How long what was said in a conversation stays in memory after its last use; 0 for not at all.
         other_versions: How long a newer run, whose code is not here, is left to processes that may have it.
         limits: What is admitted; the store must have the same.
+        memory_most: How many memories a principal may have.
+        memory_days: Days after which a memory that was not written again is deleted; 0 for never.
+        memory_at_start: How many memories stand in the instructions of an agent with memory, at the most.
+        memory_poll: How often a worker looks for texts without a vector when nothing tells it to.
     """
 
     worker: bool = True
@@ -65,3 +69,7 @@ class EngineSettings:
     transcripts_ttl: float = 300.0
     other_versions: float = 300.0
     limits: Limits = NO_LIMITS
+    memory_most: int = 1000
+    memory_days: int = 0
+    memory_at_start: int = 5
+    memory_poll: float = 30.0

@@ -25,6 +25,7 @@ from amoxi_py.engine.hub import Hub
 from amoxi_py.engine.instant_call import call_at_once
 from amoxi_py.engine.landing import Landing
 from amoxi_py.engine.measures import EngineMeasures
+from amoxi_py.engine.memories import Memories
 from amoxi_py.engine.redaction import Redaction
 from amoxi_py.engine.requests import check_storable, digest_of
 from amoxi_py.engine.settings import EngineSettings
@@ -57,12 +58,14 @@ class ToolDoor:
         clock: Clock,
         redaction: Redaction,
         files: Files,
+        memories: Memories,
     ) -> None:
         self.catalog = catalog
         self.settings = settings
         self.gate = Gate(settings.limits)
         self.redaction = redaction
         self.files = files
+        self.memories = memories
         self._store = store
         self._instances = instances
         self._clock = clock
@@ -188,6 +191,7 @@ class ToolDoor:
             threads=self._threads,
             lingering=self._lingering,
             files=self.files,
+            memories=self.memories,
             redaction=self.redaction,
             max_result=self.settings.max_result,
         )

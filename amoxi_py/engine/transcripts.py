@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from amoxi_py.domain.direct import direct_tool
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.run import Lease, RunRows
 from amoxi_py.domain.tool_call import ToolCall
@@ -27,6 +28,7 @@ from amoxi_py.ports.store import Store
 MOST_BYTES = 64 * 1024 * 1024
 _OF_A_MESSAGE = 400  # beside its texts
 _OF_A_CALL = 600
+_OF_A_CONVERSATION = 400
 
 
 class _Kept(Struct, frozen=True, kw_only=True):
@@ -75,17 +77,17 @@ class Transcripts:
         size = sum(map(_size_of, found.messages))
         if kept is not None and found.follows:
             found = replace(found, messages=(*kept.history.messages, *found.messages), follows=False)
-            size += kept.size
-        elif found.summary is not None:
-            size += sys.getsizeof(found.summary.text)
+            size += kept.size - sum(map(_size_of, kept.own))  # these have been read again
+        else:
+            size += _OF_A_CONVERSATION + (0 if found.summary is None else sys.getsizeof(found.summary.text))
         self._keep(lease.conversation, found, size)
         return found
 
     def begun(self, rows: RunRows) -> None:
-        """Keep that nothing was said before a run."""
-        if self._ttl and not rows.ancestors:
+        """Keep that nothing was said before a run, unless nothing is ever said after it."""
+        if self._ttl and not rows.ancestors and direct_tool(rows.agent) is None:
             lease = rows.lease
-            self._keep(lease.conversation, History(mark=HistoryMark(lease.run, None)), 0)
+            self._keep(lease.conversation, History(mark=HistoryMark(lease.run, None)), _OF_A_CONVERSATION)
 
     def ended(self, lease: Lease, messages: Sequence[Message], seq: int) -> None:
         """Add the messages of a run that has ended with the event `seq`, and has added no summary.

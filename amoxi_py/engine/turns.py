@@ -20,17 +20,20 @@ from amoxi_py.domain.ids import call_id
 from amoxi_py.domain.message import Message
 from amoxi_py.domain.tool_call import CallStatus, Effect, ToolCall
 from amoxi_py.engine.approvers import declined_at_once
+from amoxi_py.engine.call_memories import MemoriesToRead
 from amoxi_py.engine.calls import read_arguments
 from amoxi_py.engine.children import asks, begun
-from amoxi_py.engine.context import AgentContext, CallToolContext, SyncCallContext
+from amoxi_py.engine.context import AgentContext, CallToolContext
 from amoxi_py.engine.deltas import Deltas, NoDeltas
 from amoxi_py.engine.exits import cancelled_from_outside
 from amoxi_py.engine.files import Files, FilesToRead
 from amoxi_py.engine.final_results import refusal, result_tool
 from amoxi_py.engine.hooks import REFUSED_BY_FAILURE, RunHooks
+from amoxi_py.engine.memories import Memories
 from amoxi_py.engine.results import DECLINED_TEXT, completed_event, settled_call
 from amoxi_py.engine.settings import McpApprovals
 from amoxi_py.engine.steps import Steps, error_text
+from amoxi_py.engine.sync_context import SyncCallContext
 from amoxi_py.engine.waits import Waits
 from amoxi_py.errors import ArgumentsInvalid, ModelFailed, ValueNotStorable
 from amoxi_py.ports.chat_model import Asked, CallRequest, ChatModel, ModelRequest, Reply, TextDelta, ToolSpec
@@ -115,6 +118,7 @@ class ReplyReader(Struct, frozen=True, kw_only=True):
     now: Callable[[], float]
     expire_after: float | None
     files: Files
+    memories: Memories
     hooks: RunHooks
     values: dict[tuple[int, int], dict[str, Any]]
     mcp_approvals: McpApprovals
@@ -215,6 +219,7 @@ class ReplyReader(Struct, frozen=True, kw_only=True):
             waits=Waits.elsewhere("needs_approval"),
             progress=lambda _text: None,
             files=FilesToRead(files=self.files, principal=self.run.principal, where="needs_approval"),
+            memories=MemoriesToRead(self.memories, self.run.principal, "needs_approval"),
         )
         try:
             ctx = SyncCallContext(context) if tool.sync else context

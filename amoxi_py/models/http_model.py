@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -42,6 +43,8 @@ _LONGEST_REFUSAL = 65536
 _LARGE = 1 << 20  # aiohttp sends more than this in pieces only from a file
 _HEADERS = "extra_headers"
 _JSON = {"Accept": "application/json", "Accept-Encoding": "identity", "Content-Type": "application/json"}
+_PRIVATE = re.compile(r"(?<=://)[^/?\s]*@|(?<=\S)\?[^\s'\"]+")
+"""In the text of an error, what its URLs have before the host, and their queries."""
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
@@ -118,10 +121,12 @@ def _trusted_authorities() -> ssl.SSLContext:
 def _proxy_for(url: str) -> str | None:
     """Return the proxy that HTTPS_PROXY and its like name for an address."""
     parts = urlsplit(url)
+    hosts = (parts.netloc.rpartition("@")[2], parts.hostname or "")  # IPv6: with its brackets, and as NO_PROXY has it
     proxies = getproxies()
-    if proxy_bypass(parts.netloc.rpartition("@")[2]):
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy or any(map(proxy_bypass, hosts)):
         return None
-    return proxies.get(parts.scheme) or proxies.get("all")
+    return proxy if "://" in proxy else f"http://{proxy}"
 
 
 def checked_key(key: str) -> str:
@@ -137,9 +142,13 @@ def checked_address(base_url: str | None) -> str | None:
     address = (base_url or "").strip()
     if not address:
         return None
-    if not address.startswith(("http://", "https://")) or not urlsplit(address).hostname:
+    if not address.startswith(("http://", "https://")):
         raise ConfigError(f"the model provider's address {base_url!r} does not begin with http:// or https://")
-    return address
+    with suppress(ValueError):  # brackets or a port that are none
+        parts = urlsplit(address)
+        if parts.hostname and parts.port != 0:
+            return address
+    raise ConfigError(f"the model provider's address {base_url!r} needs a host, and a port from 1 to 65535 if any")
 
 
 class HttpModel(ABC):
@@ -232,8 +241,10 @@ class HttpModel(ABC):
             data = sent if len(sent) < _LARGE else io.BytesIO(sent)
             # A key goes to the address that was given and to no other: redirects are not followed.
             return await self._sessions.here().post(self._url, data=data, headers=headers, allow_redirects=False)
+        except aiohttp.ClientConnectionError:  # one that is a ValueError too: a certificate that is not trusted
+            raise
         except (TypeError, ValueError) as error:  # an option that is no JSON, or no header: it was never sent
-            text = log_text(f"{type(error).__name__}: {error}", self._key)
+            text = _told(error, self._key)
             raise ModelFailed(f"the request cannot be sent: {text}", code="model_refused", retryable=False) from error
 
     async def _refused(self, response: aiohttp.ClientResponse, patience: Patience) -> ModelFailed:
@@ -337,9 +348,14 @@ def _joined(address: str, path: str) -> str:
 
 
 def _transport_failure(error: BaseException, started: bool, secret: str) -> ModelFailed:
-    text = log_text(f"{type(error).__name__}: {error}", secret)
+    text = _told(error, secret)
     if isinstance(error, TimeoutError):
         return ModelFailed(f"nothing came from the provider in time: {text}", code="model_timeout")
     if started:
         return ModelFailed(f"the stream was cut: {text}", code="model_stream_cut")
     return ModelFailed(f"the provider could not be reached: {text}", code="model_unavailable")
+
+
+def _told(error: BaseException, secret: str) -> str:
+    """Return an error as it may be logged: without what a proxy's or a provider's address has of passwords and keys."""
+    return log_text(_PRIVATE.sub("", f"{type(error).__name__}: {error}"), secret)

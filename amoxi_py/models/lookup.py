@@ -93,27 +93,26 @@ def _by_name(spec: str, environ: Mapping[str, str]) -> ChatModel:
 
 
 def _openai(model: str, environ: Mapping[str, str]) -> ChatModel:
-    key, base_url = _key_and_address("OPENAI", f"openai:{model}", environ)
+    key, base_url = key_and_address("OPENAI", f"the model {f'openai:{model}'!r}", environ)
 
     def load() -> Any:
         from amoxi_py.models import openai as adapter
 
         return adapter
 
-    adapter = _load(load, f"openai:{model}", "openai", ("aiohttp",))
-    acts_for = {name: environ.get(variable, "").strip() for name, variable in _ACTS_FOR.items()}
-    return cast(ChatModel, adapter.OpenAIModel(model, key, base_url, **acts_for))
+    adapter = load_adapter(load, f"the model {f'openai:{model}'!r}", "openai", ("aiohttp",))
+    return cast(ChatModel, adapter.OpenAIModel(model, key, base_url, **acts_for(environ)))
 
 
 def _anthropic(model: str, environ: Mapping[str, str]) -> ChatModel:
-    key, base_url = _key_and_address("ANTHROPIC", f"anthropic:{model}", environ)
+    key, base_url = key_and_address("ANTHROPIC", f"the model {f'anthropic:{model}'!r}", environ)
 
     def load() -> Any:
         from amoxi_py.models import anthropic as adapter
 
         return adapter
 
-    adapter = _load(load, f"anthropic:{model}", "anthropic", ("aiohttp",))
+    adapter = load_adapter(load, f"the model {f'anthropic:{model}'!r}", "anthropic", ("aiohttp",))
     return cast(ChatModel, adapter.AnthropicModel(model, key, base_url))
 
 
@@ -123,7 +122,9 @@ def _pydantic_ai(spec: str) -> Any:
 
         return adapter
 
-    return _load(load, spec, "pydantic-ai", ("pydantic_ai", "pydantic_graph", "genai_prices", "opentelemetry"))
+    return load_adapter(
+        load, f"the model {spec!r}", "pydantic-ai", ("pydantic_ai", "pydantic_graph", "genai_prices", "opentelemetry")
+    )
 
 
 def _is_of_pydantic_ai(thing: object) -> bool:
@@ -131,22 +132,29 @@ def _is_of_pydantic_ai(thing: object) -> bool:
     return any(cls.__name__ == "Model" and cls.__module__.split(".")[0] == "pydantic_ai" for cls in type(thing).__mro__)
 
 
-def _key_and_address(provider: str, name: str, environ: Mapping[str, str]) -> tuple[str, str | None]:
+def acts_for(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what a key of OpenAI acts for, where it could act for several."""
+    return {name: environ.get(variable, "").strip() for name, variable in _ACTS_FOR.items()}
+
+
+def key_and_address(provider: str, what: str, environ: Mapping[str, str]) -> tuple[str, str | None]:
+    """Return a provider's key and another address than its own; raise `ConfigError` when `what` has neither."""
     key = environ.get(f"{provider}_API_KEY", "").strip()
     base_url = environ.get(f"{provider}_BASE_URL", "").strip() or None
     if not key:
         if base_url is None:
-            raise ConfigError(f"the model {name!r} needs {provider}_API_KEY, which is not set")
+            raise ConfigError(f"{what} needs {provider}_API_KEY, which is not set")
         key = "none"  # servers on one's own machine ask for no key
     return key, base_url
 
 
-def _load(load: Callable[[], Any], name: str, extra: str, packages: tuple[str, ...]) -> Any:
+def load_adapter(load: Callable[[], Any], what: str, extra: str, packages: tuple[str, ...]) -> Any:
+    """Return the module of an adapter; raise `ConfigError` when a package is missing that comes with an extra."""
     try:
         return load()
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in packages:
             raise
         raise ConfigError(
-            f"the model {name!r} needs {error.name!r}, which is not installed: pip install 'amoxi-py[{extra}]'"
+            f"{what} needs {error.name!r}, which is not installed: pip install 'amoxi-py[{extra}]'"
         ) from error

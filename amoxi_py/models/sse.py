@@ -10,12 +10,17 @@ class SseReader:
     """Makes the data of events of the pieces in which a stream comes; comments and other fields are passed over."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest: list[bytes] = []  # pieces of the line that is open: a long one has many
         self._data: list[bytes] = []
 
     def read(self, piece: bytes) -> list[bytes]:
         """Return the data of each event that a piece completes."""
-        *lines, self._rest = (self._rest + piece).split(b"\n")
+        *lines, rest = piece.split(b"\n")
+        if not lines:
+            self._rest.append(rest)
+            return []
+        lines[0] = b"".join((*self._rest, lines[0]))
+        self._rest = [rest]
         found: list[bytes] = []
         for line in lines:
             if line.startswith(b"data:"):

@@ -31,6 +31,7 @@ class Forgotten(Struct, frozen=True, kw_only=True):
     idempotency_keys: int = 0
     records: int = 0
     decisions: int = 0
+    memories: int = 0
 
     def __add__(self, other: Forgotten) -> Forgotten:
         return Forgotten(
@@ -38,6 +39,7 @@ class Forgotten(Struct, frozen=True, kw_only=True):
             idempotency_keys=self.idempotency_keys + other.idempotency_keys,
             records=self.records + other.records,
             decisions=self.decisions + other.decisions,
+            memories=self.memories + other.memories,
         )
 
 
@@ -80,8 +82,8 @@ class KeptDataStore(Protocol):
     async def forget_principal(self, principal: Principal) -> Forgotten:
         """Delete what is kept of a principal beside its conversations, and its name in decisions about others' runs.
 
-        That is its files, idempotency keys, the records whose group is `group_of` it, and what was counted of it for
-        limits. Sent again it finds the rest.
+        That is its files, idempotency keys, the records whose group is `group_of` it, what is remembered of it, and
+        what was counted of it for limits. Sent again it finds the rest.
         """
         ...
 

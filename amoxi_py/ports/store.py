@@ -28,6 +28,7 @@ from amoxi_py.ports.files import FileStore
 from amoxi_py.ports.inputs import Answer, Signal, Verdict
 from amoxi_py.ports.listening import EventListener, GapListener, Interest
 from amoxi_py.ports.measures import MeasuredStore
+from amoxi_py.ports.passages import PassageStore
 from amoxi_py.ports.records import RecordStore
 from amoxi_py.ports.tasks import TaskStore
 from amoxi_py.ports.transactions import TransactionStore
@@ -98,8 +99,8 @@ class Submitted(Struct, frozen=True, kw_only=True):
     busy: bool = False
 
 
-class Store(FileStore, MeasuredStore, RecordStore, TaskStore, TransactionStore, WebhookStore, Protocol):
-    """Runs, conversations, their logs, files, records and webhooks, durably.
+class Store(FileStore, MeasuredStore, PassageStore, RecordStore, TaskStore, TransactionStore, WebhookStore, Protocol):
+    """Runs, conversations, their logs, files, passages, records and webhooks, durably.
 
     Events are given to the listener of `open`, on the event loop, in the order of each conversation's log and after
     they are durable: all that this process commits, and of others at least those of conversations that `interest` has

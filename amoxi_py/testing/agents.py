@@ -48,6 +48,7 @@ def run_agent(
     files: Mapping[str, bytes] | None = None,
     package: str | None = None,
     hooks: Sequence[Any] = (),
+    memories: Mapping[str, str] | None = None,
     settings: Mapping[str, Any] | None = None,
     timeout: float = 30.0,
 ) -> AgentRun:
@@ -76,6 +77,7 @@ def run_agent(
         package: The app's package, such as `app`: all of its modules are searched, as at a start. Without it the
             agent's own tools are there, with what they ask for.
         hooks: Functions and singletons with `@before_model`, `@redact` and the like; those of a package are found.
+        memories: What is remembered of who asks when the run begins, by key.
         settings: By key, such as `{"ai.runs.parallel-calls": 1}`.
         timeout: Seconds for the whole run.
 
@@ -104,6 +106,7 @@ def run_agent(
             files=files,
             package=package,
             hooks=hooks,
+            memories=memories,
             settings=settings,
             timeout=timeout,
         )
@@ -124,6 +127,7 @@ async def arun_agent(
     files: Mapping[str, bytes] | None = None,
     package: str | None = None,
     hooks: Sequence[Any] = (),
+    memories: Mapping[str, str] | None = None,
     settings: Mapping[str, Any] | None = None,
     timeout: float = 30.0,
 ) -> AgentRun:
@@ -150,6 +154,8 @@ async def arun_agent(
     factory = loop.get_task_factory()
     try:
         async with open_parts(wanted, declarations, stand_ins) as runtime:
+            for name, text in (memories or {}).items():
+                await runtime.engine.memories.remember(principal, text, key=name)
             submitted = await runtime.engine.submit(
                 definition.name,
                 message,

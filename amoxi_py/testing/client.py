@@ -110,6 +110,18 @@ class Client:
             if not cursor:
                 return found
 
+    def memories(self, q: str | None = None, *, limit: int = 50) -> list[dict[str, Any]]:
+        """Return what is remembered of this caller, the newest first; with `q` what fits it best."""
+        params = {"limit": str(limit), **({} if q is None else {"q": q})}
+        found: list[dict[str, Any]] = self._json(self.http.get("/memories", params=params))["items"]
+        return found
+
+    def forget(self, memory_id: str) -> None:
+        """Forget one memory of this caller."""
+        response = self.http.delete(f"/memories/{memory_id}")
+        if response.status_code != 204:
+            raise AssertionError(f"DELETE /memories/{memory_id}: {response.status_code} {response.text}")
+
     def _json(self, response: httpx2.Response) -> dict[str, Any]:
         if response.status_code not in (200, 202):
             request = response.request

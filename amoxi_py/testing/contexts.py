@@ -16,16 +16,19 @@ from typing import Any, Literal, overload
 from amoxi_py.domain.file import File, clean_media_type, saved_file_id
 from amoxi_py.domain.ids import call_id as call_id_of
 from amoxi_py.domain.ids import new_id
+from amoxi_py.domain.memory import Memory
 from amoxi_py.domain.placing import placed_by_code
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.tool_call import StepRecord
-from amoxi_py.engine.context import AgentContext, CallToolContext, SyncCallContext
+from amoxi_py.engine.context import AgentContext, CallToolContext
 from amoxi_py.engine.steps import Steps
+from amoxi_py.engine.sync_context import SyncCallContext
 from amoxi_py.engine.threads import ThreadPool
 from amoxi_py.engine.values import decode_value
 from amoxi_py.errors import InvalidRequest, NotFound
 from amoxi_py.ports.transactions import Work
 from amoxi_py.testing.agents import SOMEBODY
+from amoxi_py.testing.memories import MemoriesInMemory
 from amoxi_py.testing.waits import GivenWaits
 
 _THREADS = 16
@@ -75,6 +78,11 @@ class RecordedContext(CallToolContext):
         """The bytes of the files that the tool saved, by name and in order."""
         return self._files.saved
 
+    @property
+    def remembered(self) -> list[Memory]:
+        """What is remembered of who asks now, what was written last at the end."""
+        return list(self._given_memories.kept.values())
+
     def __init__(
         self,
         run: AgentContext,
@@ -83,6 +91,7 @@ class RecordedContext(CallToolContext):
         records: Mapping[str, StepRecord],
         files: FilesInMemory,
         waits: GivenWaits,
+        memories: MemoriesInMemory,
         connection: Any = None,
     ) -> None:
         self.progress_lines: list[str] = []
@@ -96,8 +105,10 @@ class RecordedContext(CallToolContext):
             waits=waits.of_next_try(),
             progress=self.progress_lines.append,
             files=files,
+            memories=memories,
         )
         self._files = files
+        self._given_memories = memories
         self._given_waits = waits
         self._connection = connection
         self.questions = waits.questions
@@ -121,6 +132,7 @@ class RecordedContext(CallToolContext):
             self.step_records,
             self._files,
             self._given_waits,
+            self._given_memories.of_next_try(),
             self._connection,
         )
 
@@ -159,6 +171,11 @@ class RecordedSyncContext(SyncCallContext):
         """The bytes of the files that the tool saved, by name and in order."""
         return self._recorded.files_saved
 
+    @property
+    def remembered(self) -> list[Memory]:
+        """What is remembered of who asks now, what was written last at the end."""
+        return self._recorded.remembered
+
     def progress(self, text: str) -> None:
         self._recorded.progress(text)  # at once, not when the loop hears of it: the test looks at it next
 
@@ -186,6 +203,7 @@ def tool_context(
     files: Mapping[str, bytes] | None = None,
     answers: Sequence[Any] = (),
     signals: Mapping[str, Sequence[Any]] | None = None,
+    memories: Mapping[str, str] | None = None,
     connection: Any = None,
 ) -> RecordedContext: ...
 @overload
@@ -199,6 +217,7 @@ def tool_context(
     files: Mapping[str, bytes] | None = None,
     answers: Sequence[Any] = (),
     signals: Mapping[str, Sequence[Any]] | None = None,
+    memories: Mapping[str, str] | None = None,
     connection: Any = None,
 ) -> RecordedSyncContext: ...
 def tool_context(
@@ -211,6 +230,7 @@ def tool_context(
     files: Mapping[str, bytes] | None = None,
     answers: Sequence[Any] = (),
     signals: Mapping[str, Sequence[Any]] | None = None,
+    memories: Mapping[str, str] | None = None,
     connection: Any = None,
 ) -> RecordedContext | RecordedSyncContext:
     """Return a context to call a tool's function with, as it stands in the code.
@@ -224,6 +244,7 @@ def tool_context(
         files: Files that `open_file` finds: bytes by id; the id is the file's name too.
         answers: What `ask` returns, one after the other: JSON values as a person gives them, or `TimeoutError`.
         signals: What `wait_for` returns: by the signal's name the payloads, one after the other, or `TimeoutError`.
+        memories: What is remembered of who asks, by key; `recall` finds it and what the tool remembers.
         connection: What `ctx.transaction` gives to its functions; the test itself commits or rolls back.
     """
     run_id = new_id("run")
@@ -238,7 +259,9 @@ def tool_context(
     )
     call_id = call_id_of(run_id, 1, 0) if call_id is None else call_id
     waits = GivenWaits(answers, signals or {})
-    context = RecordedContext(run, call_id, attempt, {}, FilesInMemory(call_id, files or {}), waits, connection)
+    kept = MemoriesInMemory(call_id, memories or {})
+    given = FilesInMemory(call_id, files or {})
+    context = RecordedContext(run, call_id, attempt, {}, given, waits, kept, connection)
     return _sync(context) if sync else context
 
 

@@ -24,6 +24,7 @@ from amoxi_py.models.script import (
 )
 from amoxi_py.ports.chat_model import ModelRequest
 from amoxi_py.testing.anthropic_answers import AnthropicWire
+from amoxi_py.testing.embedding_answers import embedding_answer, read_embedding_body
 from amoxi_py.testing.openai_answers import OpenAIWire
 from amoxi_py.testing.wire import CutHere, Spoken, Wire
 
@@ -63,6 +64,8 @@ class StrictModelServer:
         keys: The keys that the requests came with.
         refused: What was wrong with the requests that it refused; a test ends with this empty.
         left: Replies that the client left before they were finished.
+        embedded: The texts that vectors were asked for at `/embeddings`, in order; a script has no part in those.
+        embedding_failure: What that answers while it is set, such as `fail(503)`.
 
     Args:
         script: What it says.
@@ -93,6 +96,8 @@ class StrictModelServer:
         self.keys: list[str] = []
         self.refused: list[str] = []
         self.left = 0
+        self.embedded: list[str] = []
+        self.embedding_failure: ScriptedFailure | None = None
         self._player = ScriptPlayer(script)
         self._port = port
         self._max_body = max_body
@@ -198,6 +203,17 @@ class StrictModelServer:
         self.requests.append(read.request)
         return read, await self._player.next(read.request)
 
+    def _embed(self, request: _HttpRequest) -> bytes | ScriptedFailure:
+        self.bodies.append(request.body)
+        self.keys.append(request.headers.get("authorization", "").removeprefix("Bearer "))
+        if self.embedding_failure is not None:
+            return self.embedding_failure
+        asked, problems = read_embedding_body(request.body)
+        if problems:
+            return self._refuse(problems, "invalid_request_error")
+        self.embedded.extend(asked["input"])
+        return embedding_answer(asked)
+
     def _refuse(self, problems: list[str], reason: str) -> ScriptedFailure:
         self.refused.extend(problems)
         if self._on_refused is not None:
@@ -215,11 +231,17 @@ class _Answer:
     writer: asyncio.StreamWriter
 
     async def give(self, request: _HttpRequest) -> None:
-        asked, answer = await self.server._take(request)
         wire = self.server.wires.get(request.path, self.server.openai)
+        if request.method == "POST" and request.path == "/v1/embeddings":
+            found = self.server._embed(request)
+            if isinstance(found, bytes):
+                await self._send(200, found)
+            else:
+                await self._fail(wire, found)
+            return
+        asked, answer = await self.server._take(request)
         if isinstance(answer, ScriptedFailure):
-            headers = {} if answer.retry_after is None else {"retry-after": f"{answer.retry_after:g}"}
-            await self._send(answer.status, json.dumps(wire.failure(answer)).encode(), headers=headers)
+            await self._fail(wire, answer)
             return
         playing = asyncio.ensure_future(self._play(wire, asked, answer))
         leaving = asyncio.ensure_future(self.reader.ended.wait())
@@ -233,6 +255,10 @@ class _Answer:
             for task in (playing, leaving):
                 task.cancel()
             await asyncio.gather(playing, leaving, return_exceptions=True)
+
+    async def _fail(self, wire: Wire, failure: ScriptedFailure) -> None:
+        headers = {} if failure.retry_after is None else {"retry-after": f"{failure.retry_after:g}"}
+        await self._send(failure.status, json.dumps(wire.failure(failure)).encode(), headers=headers)
 
     async def _play(self, wire: Wire, asked: Any, reply: ScriptedReply) -> None:
         if reply.ending == "html":

@@ -3,52 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from amoxi_py.surfaces import outgoing
 from amoxi_py.surfaces.a2a.places import Places
 from amoxi_py.surfaces.a2a.posting import Poster, PostFailed
 from amoxi_py.surfaces.a2a.push_allowed import parse_allowed
 from amoxi_py.surfaces.a2a.push_names import Names
+from certificates import certificate
 from receivers import receiving
 
 pytestmark = pytest.mark.anyio
 
 Until = Callable[..., Awaitable[Any]]
 OURS = "a2a:partner"
-
-
-def certificate(folder: Path, host: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Return what a server of this host has, and what trusts it."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, host)])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    ).public_bytes(serialization.Encoding.PEM)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    (folder / "server.pem").write_bytes(made + private)
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(folder / "server.pem")
-    return server, ssl.create_default_context(cadata=made.decode())
 
 
 async def test_a_receiver_is_known_by_its_name_at_the_address_that_was_checked(

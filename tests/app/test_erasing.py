@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import struct
 from collections.abc import Callable
 from contextlib import aclosing, closing
 from pathlib import Path
@@ -18,8 +19,10 @@ from amoxi_py.app.oauth import grants_of
 from amoxi_py.app.open_app import OpenApp
 from amoxi_py.app.web import create_app
 from amoxi_py.config.settings import Settings
+from amoxi_py.domain.memory import space_of
 from amoxi_py.engine.operator import Operator
 from amoxi_py.errors import InvalidRequest, NotFound
+from amoxi_py.ports.passages import NewPassage
 from amoxi_py.ports.records import Record, group_of
 from amoxi_py.surfaces.mcp.oauth.clients import Client
 
@@ -54,8 +57,9 @@ class Night:
 '''
 ANA, BOB = Principal(id="ana", name="Ana the private"), Principal(id="bob")
 STAFF = Principal(id="sam", roles=frozenset({"staff"}))
-KEPT_AS_NUMBERS = {"event", "erased_run", "migration", "sqlite_sequence", "handler"}
-NOTHING = Erased(conversations=0, files=0, connections=0, idempotency_keys=0, records=0, decisions=0)
+OF_FTS = {"passage_words", "passage_words_config"}  # the one is a view of the others
+KEPT_AS_NUMBERS = {"event", "erased_run", "migration", "sqlite_sequence", "handler", *OF_FTS}
+NOTHING = Erased(conversations=0, files=0, connections=0, idempotency_keys=0, records=0, decisions=0, memories=0)
 
 
 @pytest.fixture
@@ -101,6 +105,8 @@ async def test_nothing_of_a_principal_is_left_and_others_keep_theirs(app_setting
         theirs = await waiting(app, "staff", BOB)
         record = Record(kind="a2a.message", key="k", group=group_of(own), content='"private"')
         await runtime.store.keep_record(record)
+        secret = NewPassage(id="mem_1", name="pet", text="private pony", vector=struct.pack("<f", 1.0))
+        await runtime.store.keep_passages(space_of(own), [secret], "e")
         grants = grants_of(lambda: runtime.store)
         told = {"redirect_uri": "http://localhost/cb", "challenge": "c", "target": "t", "resource": "r"}
         await grants.allow(Client(id="c", name="Kit", redirect_uris=()), own, **told)
@@ -110,7 +116,9 @@ async def test_nothing_of_a_principal_is_left_and_others_keep_theirs(app_setting
             while "approval.requested" not in seen:
                 await asyncio.sleep(0.005)
         erased = await app.erase(ANA)
-        assert erased == Erased(conversations=2, files=0, connections=1, idempotency_keys=1, records=1, decisions=0)
+        assert erased == Erased(
+            conversations=2, files=0, connections=1, idempotency_keys=1, records=1, decisions=0, memories=1
+        )
         await asyncio.wait_for(reader, 60)  # the open stream has ended
         for gone in (run, open_run):
             with pytest.raises(NotFound):
@@ -164,6 +172,21 @@ async def test_who_goes_on_talking_does_not_keep_it_from_ending(app_settings: Se
             for one in talking:
                 one.cancel()
             await asyncio.wait(talking)
+
+
+async def test_what_is_remembered_is_exported_with_its_key(app_settings: Settings) -> None:
+    async with open_app(settings=app_settings) as app:
+        runtime = app._runtime
+        own = Principal(id="user:ana", channel="code")
+        pet = NewPassage(id="mem_1", name="pet", text="a pony", metadata='{"seen":1}')
+        other = NewPassage(id="mem_2", name="mem_2", text="a house")
+        await runtime.store.keep_passages(space_of(own), [pet, other], "e")
+        await runtime.store.keep_passages(space_of(BOB), [pet], "e")
+        operator = Operator(runtime.engine, runtime.store, own)
+        lines = [line async for line in export_principal(operator, own) if line["type"] == "memory"]
+        told = {line["id"]: (line["key"], line["text"], line["metadata"]) for line in lines}
+        assert told == {"mem_1": ("pet", "a pony", {"seen": 1}), "mem_2": (None, "a house", {})}
+        assert all(line["created_at"] == line["updated_at"] for line in lines)
 
 
 async def test_what_is_deleted_while_it_is_exported_is_left_out(app_settings: Settings) -> None:

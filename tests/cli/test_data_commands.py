@@ -157,6 +157,7 @@ def test_all_of_a_principal_is_exported_and_erased(
         "idempotency_keys": 0,
         "records": 0,
         "decisions": 0,
+        "memories": 0,
     }
     assert caller.conversations() == []
     for path in (f"/runs/{waiting['id']}", f"/files/{sent}", f"/files/{unused}"):

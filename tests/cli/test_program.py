@@ -43,7 +43,7 @@ def test_the_script_and_the_module_are_the_same_program(way: int) -> None:
 
 def test_help_lists_the_commands_that_exist(amoxi: Any, tmp_path: Path) -> None:
     listed = [line.split()[0] for line in anew("--help").stdout.split("Commands:")[1].splitlines() if line.strip()]
-    names = "new dev start worker chat runs approvals connections export erase token migrate doctor bench"
+    names = "new dev start worker chat ingest runs approvals connections export erase token migrate doctor bench"
     assert listed == names.split()
     for name in listed:
         assert amoxi(tmp_path, name, "--help").returncode == 0
@@ -51,7 +51,16 @@ def test_help_lists_the_commands_that_exist(amoxi: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    ["new shop", "chat echo --message hello", "runs list", "approvals list", "token nightly", "migrate", "doctor"],
+    [
+        "new shop",
+        "chat echo --message hello",
+        "ingest --remove",
+        "runs list",
+        "approvals list",
+        "token nightly",
+        "migrate",
+        "doctor",
+    ],
 )
 def test_a_command_finds_all_that_it_imports_in_an_interpreter_of_its_own(
     app_folder: Any, make_store: Any, arguments: str

@@ -30,6 +30,7 @@ ai.limits.runs-at-once ai.limits.requests-per-minute ai.limits.runs-per-day ai.l
 ai.limits.usd-per-day
 ai.tools.max-result-kb
 ai.files.max-mb ai.conversations.ttl-s ai.retention.days ai.approvals.expire-after-s ai.http.anonymous ai.http.prefix
+ai.memory.embedder ai.memory.most ai.memory.days ai.memory.at-start
 ai.mcp.enabled ai.mcp.approvals ai.mcp.answer-within-s
 ai.mcp.oauth.enabled ai.mcp.oauth.sign-in-url ai.mcp.oauth.issuer ai.mcp.oauth.audience ai.mcp.oauth.name-claim
 ai.mcp.oauth.roles-claim ai.mcp.oauth.tenant-claim ai.mcp.oauth.scopes ai.a2a.enabled
@@ -120,7 +121,8 @@ def test_every_key_has_its_variable(tmp_path: Path, key: str) -> None:
         "ai.mcp.oauth.enabled": "0", "ai.mcp.oauth.issuer": "https://x.example", "ai.mcp.oauth.sign-in-url": "/login",
         "app.package": "shop.agents",
         "server.trusted-proxies": "10.0.0.1", "server.cors-origins": "https://x.example",
-        "ai.store.schema": "shop", "ai.store.connections": "70",
+        "ai.store.schema": "shop", "ai.store.connections": "70", "ai.memory.embedder": "offline",
+        "ai.memory.at-start": "7",
     }  # fmt: skip
     texts = {"app.name", "server.host", "ai.model", "ai.store.path", "ai.store.listen-url", "ai.a2a.default-agent"}
     value = values.get(key, "abc" if key in texts else "700")

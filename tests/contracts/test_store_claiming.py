@@ -267,3 +267,41 @@ async def test_a_claim_for_some_conversations_or_runs_gets_no_others(world: Any,
     assert (taken_over.lease.run_id, taken_over.attempt) == (dead.run_id, 2)
     (rest,) = await world.store.claim(worker, 5, 10)
     assert rest.lease.run_id == other.id
+
+
+@pytest.mark.parametrize(("count", "sizes"), [(70, [70, 64, 8, 8]), (2, [2, 2, 2, 1])])
+async def test_what_was_in_two_crashes_runs_beside_few_like_it_and_in_the_end_alone(
+    world: Any, count: int, sizes: list[int]
+) -> None:
+    first = await world.worker(lease_s=5)
+    runs = [(await world.start(first)).run_id for _ in range(count)]
+    found = []
+    for _ in sizes:
+        world.clock.move(6)
+        worker = await world.worker(lease_s=5)
+        found.append(len(await world.claim(worker)))
+        assert await world.claim(worker) == [], "as long as these are here"
+    assert found == sizes
+    world.clock.move(6)
+    last, seen = await world.worker(lease_s=3600), []
+    while leases := await world.claim(last):
+        for lease in leases:
+            seen.append(lease.run_id)
+            await world.write(world.finish(lease, 1))
+    assert sorted(seen) == sorted(runs), "each of them has its turn"
+
+
+async def test_a_run_that_kills_its_process_comes_to_its_last_attempt_without_the_others(world: Any) -> None:
+    first = await world.worker(lease_s=5)
+    leases = [await world.start(first) for _ in range(100)]
+    poison, most = leases[37].run_id, {lease.run_id: 0 for lease in leases}
+    while most[poison] < 5:
+        world.clock.move(6)
+        worker = await world.worker(lease_s=5)
+        while found := await world.claim_rows(worker):
+            most.update({rows.lease.run_id: rows.crashes for rows in found})
+            if poison in [rows.lease.run_id for rows in found]:
+                break  # before anybody gets any further
+            for rows in found:
+                await world.write(world.finish(rows.lease, 1))
+    assert max(crashes for run, crashes in most.items() if run != poison) == 4

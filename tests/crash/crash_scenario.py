@@ -2,13 +2,14 @@
 
 A run with parallel calls of every effect, steps, two approvals, a question, a signal and two child runs; a second run
 in the same conversation; a run of one tool; a run that is cancelled; a conversation that is erased; records; webhooks;
-and every read. Each part has its idempotency key, so that the next process goes on where the last one died.
+passages; and every read. Each part has its idempotency key, so that the next process goes on where the last one died.
 """
 
 import asyncio
 import json
 import mimetypes
 import os
+import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -21,15 +22,17 @@ from msgspec.structs import replace
 from amoxi_py.declare.declarations import build_declarations
 from amoxi_py.declare.injection import OpenInstances
 from amoxi_py.domain.event import Event, EventType
+from amoxi_py.domain.memory import space_of, space_of_documents
 from amoxi_py.domain.principal import Principal
 from amoxi_py.domain.run import Lease, Run
 from amoxi_py.engine.engine import Engine
 from amoxi_py.engine.settings import EngineSettings
-from amoxi_py.errors import Conflict, NotFound
+from amoxi_py.errors import ConfigError, Conflict, NotFound
 from amoxi_py.models.script import call
 from amoxi_py.models.scripted import ScriptedModel
 from amoxi_py.ports.files import NewFile
 from amoxi_py.ports.operator_store import OperatorStore
+from amoxi_py.ports.passages import NewPassage, NewVector
 from amoxi_py.ports.records import Record
 from amoxi_py.ports.store import Store, Submission
 from amoxi_py.stores.sqlite.store import SqliteStore
@@ -121,6 +124,7 @@ async def play_everything() -> None:
     await port.count_request(ANA)
     run = await everything(engine, port)
     await webhooks(port, run)
+    await passages(port)
     await read_all(engine, port, run)
     await kept_data(cast(OperatorStore, store), run)
     await port.expire_worker("worker_of_nobody")
@@ -256,6 +260,32 @@ async def webhooks(store: Store, run: Run) -> None:
     assert (hook.cursor, hook.failures, held.webhook.failures) == (7, 0, 1)
     assert (await store.list_webhooks(run.id, ANA)).items == (hook,)
     await store.drop_webhook(run.id, ANA, "hook")
+
+
+async def passages(store: Store) -> None:
+    """Keep, find and forget passages, whatever a process before this one has done of it."""
+    mine, docs = space_of(ANA), space_of_documents("docs")
+    north, east = struct.pack("<2f", 1, 0), struct.pack("<2f", 0, 1)
+    with suppress(ConfigError):  # a PostgreSQL without pgvector
+        await store.prepare_embedder("e", 2)
+    pet = NewPassage(id="mem_1", name="pet", text="a pony", vector=north)
+    home = NewPassage(id="mem_2", name="home", text="a house")
+    kept = await store.keep_passages(mine, (pet, home), "e", at_most=2)
+    assert [one.id for one in kept] == ["mem_1", "mem_2"]
+    waiting = await store.unembedded("e", 10)
+    vectors = [NewVector(key=one.key, version=one.version, vector=east) for one in waiting]
+    await store.keep_vectors("e", vectors)
+    assert await store.unembedded("e", 10) == ()
+    assert [one.name for one in await store.search_passages(mine, "pony", north, "e", 1)] == ["pet"]
+    assert {one.name for one in (await store.list_passages(mine)).items} == {"pet", "home"}
+    page = NewPassage(id="doc_1", name="a.md#1", text="a page", vector=east)
+    await store.replace_source(docs, "a.md", "v1", (page,), "e")
+    assert await store.sources(docs) == {"a.md": "v1"}
+    assert not await store.drop_vectors("another", 10)
+    assert await store.purge_memories(0.0, 10) == 0
+    assert await store.forget_passages(mine, ["pet"]) == 1
+    assert await store.forget_passage(mine, "mem_2")
+    assert await store.clear_space(docs) == 1
 
 
 async def kept_data(store: OperatorStore, run: Run) -> None:

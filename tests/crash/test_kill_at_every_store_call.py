@@ -12,6 +12,7 @@ from evidence import DATABASE, booked, effects, recorded_before, rows_of
 from amoxi_py.ports.files import FileStore
 from amoxi_py.ports.kept_data import KeptDataStore
 from amoxi_py.ports.measures import MeasuredStore
+from amoxi_py.ports.passages import PassageStore
 from amoxi_py.ports.records import RecordStore
 from amoxi_py.ports.store import Store
 from amoxi_py.ports.tasks import TaskStore
@@ -22,12 +23,18 @@ from whole import WHOLE
 
 FILE_PARTS = 9
 POSTGRES_PARTS = 44
-VERBS = {
-    name
-    for port in (Store, FileStore, KeptDataStore, MeasuredStore, RecordStore, TaskStore, TransactionStore, WebhookStore)
-    for name, verb in vars(port).items()
-    if callable(verb) and not name.startswith("_")
-}
+PORTS = (
+    Store,
+    FileStore,
+    KeptDataStore,
+    MeasuredStore,
+    PassageStore,
+    RecordStore,
+    TaskStore,
+    TransactionStore,
+    WebhookStore,
+)
+VERBS = {name for port in PORTS for name, verb in vars(port).items() if callable(verb) and not name.startswith("_")}
 STEP_OF = {"refund-money": "refund", "refund-mail": "mail", "label": "label", "pack": "pack"}
 Effects = Counter[tuple[str, str]]
 

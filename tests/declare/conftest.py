@@ -61,6 +61,18 @@ class PlainToolContext(_InThread, ToolContext):
     async def wait_for(self, name: str, *, timeout: Any = None) -> Any:
         raise AssertionError("no tool of these tests waits")
 
+    async def remember(self, text: str, key: Any = None, metadata: Any = None) -> Any:
+        raise AssertionError("no tool of these tests remembers")
+
+    async def recall(self, query: str, limit: int = 5) -> Any:
+        raise AssertionError("no tool of these tests remembers")
+
+    async def forget(self, key: str) -> Any:
+        raise AssertionError("no tool of these tests remembers")
+
+    async def search_docs(self, query: str, *, base: str = "docs", limit: int = 5) -> Any:
+        raise AssertionError("no tool of these tests remembers")
+
 
 class PlainSyncToolContext(_InThread, SyncToolContext):
     """The context of sync tools."""
@@ -85,6 +97,18 @@ class PlainSyncToolContext(_InThread, SyncToolContext):
 
     def wait_for(self, name: str, *, timeout: Any = None) -> Any:
         raise AssertionError("no tool of these tests waits")
+
+    def remember(self, text: str, key: Any = None, metadata: Any = None) -> Any:
+        raise AssertionError("no tool of these tests remembers")
+
+    def recall(self, query: str, limit: int = 5) -> Any:
+        raise AssertionError("no tool of these tests remembers")
+
+    def forget(self, key: str) -> Any:
+        raise AssertionError("no tool of these tests remembers")
+
+    def search_docs(self, query: str, *, base: str = "docs", limit: int = 5) -> Any:
+        raise AssertionError("no tool of these tests remembers")
 
 
 @pytest.fixture

@@ -337,13 +337,14 @@ MISTAKES = {
         "@agent(tool=[])\nclass A:\n    '''Help.'''",
         ["agent 'a'", "@agent has no option 'tool'; the options are: tools, agents, model, "],
     ),
-    **{
-        f"option that comes later: {option}": (
-            f"@agent({option}=None)\nclass A:\n    '''Help.'''",
-            ["agent 'a'", f"`{option}` is not in this version"],
-        )
-        for option in ("memory",)
-    },
+    "memory that is no flag": (
+        "@agent(memory='on')\nclass A:\n    '''Help.'''",
+        ["agent 'a'", "`memory='on'` must be True or False"],
+    ),
+    "tool with the name of one for memory": (
+        "@tool(name='recall')\ndef look(): ...\n@agent(memory=True, tools=[look])\nclass A:\n    '''Help.'''",
+        ["agent 'a'", "`memory=True` gives it a tool 'recall'", ".look", "rename that one, or give it `name=`"],
+    ),
     "program that ends": (
         "import sys\nsys.exit(3)",
         ["ends the program when it is imported: exit 3", "mistaken.py, line 12", "__main__"],
@@ -380,7 +381,7 @@ def test_all_mistakes_of_all_modules_are_in_one_message(package: Callable[..., s
 
 def test_a_wrong_option_and_an_exit_hide_no_other_mistake(package: Callable[..., str]) -> None:
     name = package(
-        one=HEAD + "@tool(idempotant=True)\ndef f(x): ...\n@agent(memory=True, max_turns=0)\nclass A:\n    '''A.'''",
+        one=HEAD + "@tool(idempotant=True)\ndef f(x): ...\n@agent(memori=True, max_turns=0)\nclass A:\n    '''A.'''",
         two="raise SystemExit",
         three=HEAD + "@tool\ndef g(y): ...",
     )

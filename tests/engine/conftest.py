@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from amoxi_py.engine.engine import Engine
 from amoxi_py.engine.settings import EngineSettings
 from amoxi_py.models.scripted import ScriptedModel
 from amoxi_py.stores.sqlite.store import SqliteStore
+
+sys.path.append(str(Path(__file__).parent))  # what the tests of memories share is imported by name
 
 
 class OneModel:

@@ -195,9 +195,9 @@ class Answers:
         return History(messages=(said,), follows=known is not None, mark=HistoryMark(lease.run, None))
 
 
-def rows_of(conversation: int) -> Any:
+def rows_of(conversation: int, agent: str = "a") -> Any:
     lease = Lease(run_id="r", run=1, conversation=conversation, worker=1, fence=1)
-    return RunRows(lease=lease, agent="a", conversation_id="c", principal=ANN, attempt=1, messages=(), steps={})
+    return RunRows(lease=lease, agent=agent, conversation_id="c", principal=ANN, attempt=1, messages=(), steps={})
 
 
 def with_transcripts(story: Callable[[Transcripts, Answers], Awaitable[None]], ttl: float, most_bytes: int) -> None:
@@ -229,6 +229,31 @@ def test_what_was_used_longest_ago_gives_way_and_too_long_a_conversation_is_not_
         assert (len(transcripts), transcripts.size) == (0, 0)
 
     with_transcripts(story, 300.0, 45_000)
+
+
+def test_conversations_that_have_just_begun_take_memory_too_and_direct_calls_of_tools_none() -> None:
+    async def story(transcripts: Transcripts, answers: Answers) -> None:
+        for conversation in range(2000):
+            transcripts.begun(rows_of(conversation, "tool:look"))
+        assert len(transcripts) == 0
+        for conversation in range(2000):
+            transcripts.begun(rows_of(conversation))
+        assert 10 < len(transcripts) < 200
+        assert 10_000 < transcripts.size <= 45_000
+
+    with_transcripts(story, 300.0, 45_000)
+
+
+def test_a_run_that_is_read_again_after_what_somebody_else_did_is_counted_once() -> None:
+    async def story(transcripts: Transcripts, answers: Answers) -> None:
+        said = (await transcripts.history(rows_of(1))).messages
+        size = transcripts.size
+        transcripts.ended(rows_of(1).lease, said, 7)
+        assert transcripts.size > size + 10_000
+        await transcripts.history(rows_of(1))  # its first event is not the eighth
+        assert transcripts.size < size + 11_000
+
+    with_transcripts(story, 300.0, 10**6)
 
 
 def test_memory_is_given_back_when_nobody_talks_any_more() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from amoxi_py.surfaces.mcp.oauth.fetching import Fetched, FetchFailed, fetch_public
 from amoxi_py.surfaces.outgoing import is_public
+from certificates import certificate
 
 pytestmark = pytest.mark.anyio
 
@@ -153,7 +153,7 @@ async def test_public_addresses_are_known() -> None:
 @pytest.fixture
 async def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A server of `app.example.com` on this machine, which is taken for a public one."""
-    context, trusted = certificate(tmp_path)
+    context, trusted = certificate(tmp_path, "app.example.com")
     heard: list[str] = []
     answers = {
         "/client.json": b"HTTP/1.1 200 OK\r\ncache-control: max-age=60\r\ncontent-length: 2\r\n\r\n{}",
@@ -176,35 +176,6 @@ async def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         tasks.start_soon(TLSListener(listener, context, standard_compatible=False).serve, answer)
         yield port, trusted, heard
         tasks.cancel_scope.cancel()
-
-
-def certificate(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    from datetime import UTC, datetime, timedelta
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "app.example.com")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("app.example.com")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = made.public_bytes(serialization.Encoding.PEM)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    (folder / "server.pem").write_bytes(pem + private)
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(folder / "server.pem")
-    client = ssl.create_default_context(cadata=pem.decode())
-    return server, client
 
 
 async def test_a_document_is_read_from_the_address_that_its_name_led_to(tls: Any) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -23,6 +26,7 @@ from amoxi_py.models.lookup import resolve_model
 from amoxi_py.models.pydantic_ai import PydanticAIModel
 from amoxi_py.ports.chat_model import ModelRequest, Reply, UserMessage
 from amoxi_py.testing import Gate, broken, fail, reply
+from certificates import certificate
 
 ASK = ModelRequest(instructions="", messages=(UserMessage(text="Where?"),))
 FOREIGN = {
@@ -36,14 +40,16 @@ FOREIGN = {
 
 
 @asynccontextmanager
-async def listening(talk: Callable[[bytes, asyncio.StreamWriter], Any]) -> AsyncIterator[str]:
+async def listening(
+    talk: Callable[[bytes, asyncio.StreamWriter], Any], host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+) -> AsyncIterator[str]:
     """Give the address of a server that answers each connection by `talk`, with the head of its request."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await talk(await reader.readuntil(b"\r\n\r\n"), writer)
-        except ConnectionError:
+        except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
             writer.close()
@@ -55,9 +61,9 @@ async def listening(talk: Callable[[bytes, asyncio.StreamWriter], Any]) -> Async
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    server = await asyncio.start_server(accept, host, 0, ssl=tls)
     try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield f"http{'s' if tls else ''}://{host}:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
         for task in list(tasks):
@@ -226,6 +232,69 @@ def test_the_proxy_of_the_environment_is_used_but_for_the_hosts_that_are_excepte
     assert first.startswith("post /v1/" if excepted else "post http://models.localhost:1/v1/")
     assert "?api-version=2 http/1.1" in first
     assert failed[0].code == "model_refused"
+
+
+@pytest.mark.parametrize("prefix", ["", "ann:p%40ss@", "http://ann:p%40ss@"])
+def test_a_proxy_may_be_named_without_http_and_with_a_password(
+    stage: Any, wire: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def head() -> str:
+        async with refusing() as (url, told):
+            monkeypatch.setenv("http_proxy", prefix + url.removeprefix("http://"))
+            await failures(stage.model(wire, url="http://models.localhost:1"))
+            return told[0]
+
+    told = stage.run(head())
+    assert told.startswith("post http://models.localhost:1/")
+    shown = f"proxy-authorization: basic {base64.b64encode(b'ann:p@ss').decode().lower()}\r"
+    assert (shown in told) == ("ann" in prefix)
+
+
+@pytest.mark.parametrize("excepted", ["::1", "[::1]"])
+def test_an_ipv6_host_is_excepted_from_the_proxy_however_it_is_written(
+    stage: Any, wire: str, excepted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def heads() -> list[str]:
+        async with refusing() as (url, told):
+            monkeypatch.setenv("http_proxy", url)
+            for name in ("::2", excepted):
+                monkeypatch.setenv("no_proxy", name)
+                await failures(stage.model(wire, url="http://[::1]:1"))
+            return told
+
+    assert len(stage.run(heads())) == 1, "the first time only"
+
+
+def test_the_log_has_no_password_of_a_proxy_and_no_query_of_an_address(
+    stage: Any, wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def garble(head: bytes, writer: asyncio.StreamWriter) -> None:
+        of_proxy = head.startswith(b"CONNECT")
+        writer.write(b"HTTP/1.1 407 Who\r\ncontent-length: 0\r\n\r\n" if of_proxy else b"what?\r\n\r\n")
+        await writer.drain()
+
+    async def told() -> list[Any]:
+        async with listening(garble) as url:
+            monkeypatch.setenv("https_proxy", url.replace("//", "//ann:very-secret@"))
+            addresses = ("https://models.localhost", f"{url}/?key=very-secret")
+            return await failures(*(stage.model(wire, url=address) for address in addresses))
+
+    refused, garbled = map(str, stage.run(told()))
+    assert "407" in refused
+    assert "Bad status line" in garbled
+    assert "very-secret" not in refused + garbled
+
+
+def test_a_certificate_that_is_not_trusted_is_not_a_fault_of_the_request(stage: Any, wire: str, tmp_path: Path) -> None:
+    tls, _ = certificate(tmp_path, "localhost")
+
+    async def ask() -> list[Any]:
+        async with listening(lambda head, writer: writer.drain(), "localhost", tls) as url:
+            return await failures(stage.model(wire, url=url))
+
+    (failed,) = stage.run(ask())
+    assert (failed.code, failed.retryable) == ("model_unavailable", True)
+    assert "CERTIFICATE_VERIFY_FAILED" in str(failed)
 
 
 def test_a_request_of_many_megabytes_arrives_whole(stage: Any, wire: str) -> None:

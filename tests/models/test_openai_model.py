@@ -131,3 +131,13 @@ def test_events_are_read_across_chunks_with_comments_and_other_line_ends() -> No
     chunks = (b": hi\r\n\r\nda", b'ta: {"a"', b":1}\r\n\r", b"\nevent: x\ndata:b\ndata: c\n\ndata: [DONE]")
     assert [reader.read(chunk) for chunk in chunks] == [[], [], [], [b'{"a":1}', b"b\nc"]]
     assert reader.end() == [b"[DONE]"]
+
+
+def test_a_line_of_many_megabytes_in_small_pieces_is_read_in_the_time_of_a_test() -> None:
+    reader, piece = SseReader(), b"a" * 1024
+    assert [found for _ in range(32 * 1024) for found in reader.read(piece)] == []
+    assert reader.read(b"\ndata: ") == []
+    for _ in range(32 * 1024):
+        assert reader.read(piece) == []
+    (data,) = reader.read(b"\n\n")
+    assert data == piece * 32 * 1024

@@ -167,6 +167,9 @@ def test_a_key_or_an_address_that_can_be_none_is_refused_at_the_start(kind: Any)
             kind("m", key)
     with pytest.raises(ConfigError, match="does not begin with http"):
         kind("m", "sk-1", "localhost:1")
+    for address in ("http://", "http://[::1/v1", "http://here:none/v1", "http://here:99999/v1", "http://here:0"):
+        with pytest.raises(ConfigError, match="needs a host, and a port"):
+            kind("m", "sk-1", address)
 
 
 def test_a_key_with_a_line_end_works(stage: Any, wire: str) -> None:

@@ -28,6 +28,7 @@ from amoxi_py.ports.store import WorkerKey
 from amoxi_py.stores.postgres.line import Line
 from amoxi_py.stores.postgres.store import PostgresStore
 from amoxi_py.stores.sql.cancel import cancel
+from amoxi_py.stores.sql.sweep import SWEEP_EVERY_S, Sweep
 from amoxi_py.stores.sql.verb import Act, Touches
 from postgres_server import GivenServer, debian_binaries, own_postgres
 
@@ -48,10 +49,15 @@ def direct(postgres_url: str) -> Iterator[Client]:
         yield connection
 
 
+async def nothing() -> None:
+    """Remove nothing."""
+
+
 @asynccontextmanager
 async def opened(url: str, **spoiled: Callable[[bytes], bytes]) -> AsyncIterator[PostgresStore]:
-    """A store; statements that are named are changed."""
+    """A store; statements that are named are changed. It removes nothing in the background: that would be held up."""
     store = PostgresStore(url)
+    store._sweep = Sweep(nothing, SWEEP_EVERY_S)
     for name, change in spoiled.items():
         statement = store._address.statements[name]
         text = change(statement.text)
@@ -196,8 +202,10 @@ async def meet_crosswise(
     url: str, direct: Client, submission: Any, holds: Any, errors: Any, **spoiled: Callable[[bytes], bytes]
 ) -> list[Exception]:
     """Let batches of two processes ask for the locks of the same two conversations; return what undid one."""
-    patient = {"begin_writing": stay_patient} if spoiled else {}
-    async with opened(url, **patient) as worker_s, opened(url, **spoiled, **patient) as other:
+    async with (
+        opened(url, begin_writing=stay_patient) as worker_s,
+        opened(url, begin_writing=stay_patient, **spoiled) as other,
+    ):
         leases = [(await leased(worker_s, submission))[1] for _ in range(2)]
         undone = [errors(worker_s), errors(other)]
         with psycopg.connect(url) as gate:
@@ -222,8 +230,9 @@ async def meet_crosswise(
 
 
 def stay_patient(text: bytes) -> bytes:
-    """Wait for locks longer than the server takes to look for a deadlock."""
-    return text.replace(b"'lock_timeout', $1,", b"'lock_timeout', coalesce('10s', $1::text),")
+    """Wait longer than the server takes to look for a deadlock, and a loaded machine to let two batches meet."""
+    text = text.replace(b"'lock_timeout', $1,", b"'lock_timeout', coalesce('60s', $1::text),")
+    return text.replace(b"_session_timeout', '3s'", b"_session_timeout', '60s'")
 
 
 async def in_one_transaction(store: PostgresStore, direct: Client, holds: Any, verbs: list[Any]) -> list[Any]:

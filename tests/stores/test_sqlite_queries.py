@@ -18,7 +18,17 @@ from amoxi_py.stores.sql.transaction import load_queries
 from amoxi_py.stores.sqlite.store import SqliteStore
 
 QUERIES = load_queries("amoxi_py.stores.sqlite")
-SMALL = ("SCAN j", "SCAN w", "SCAN (subquery", "SCAN json_each", "SCAN CONSTANT", "SCAN worker", "SCAN sqlite_sequence")
+SMALL = (
+    "SCAN j",
+    "SCAN w",
+    "SCAN (subquery",
+    "SCAN json_each",
+    "SCAN CONSTANT",
+    "SCAN worker",
+    "SCAN sqlite_sequence",
+    "SCAN passage_words VIRTUAL TABLE INDEX 0:=",  # one row, by its key
+    "SCAN passage_words VIRTUAL TABLE INDEX 0:M",  # along the index of words
+)
 IN_ORDER_WITH_LIMIT = {"oldest_idempotency_keys"}
 OPEN_ONLY = {
     "count_open_runs": ["SCAN run USING INDEX run_open", "SCAN run USING INDEX run_open_child"],
@@ -29,7 +39,15 @@ OPEN_ONLY = {
     "find_open_runs": ["SCAN run USING INDEX run_open"],
     "count_in_flight": ["SCAN run USING COVERING INDEX run_in_flight"],
 }
-PAGES = {"list_approvals", "list_conversations", "list_runs", "list_tasks", "newest_messages", "open_approvals"}
+PAGES = {
+    "list_approvals",
+    "list_conversations",
+    "list_runs",
+    "list_passages",
+    "list_tasks",
+    "newest_messages",
+    "open_approvals",
+}
 
 
 async def open_store(folder: Path) -> SqliteStore:

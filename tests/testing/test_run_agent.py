@@ -289,3 +289,12 @@ def test_nothing_of_the_environment_is_heeded(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("AI_RUNS_LEASE_MS", "nonsense")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-developer")
     assert run("Hello.").output == "Hello."
+
+
+def test_what_is_remembered_of_who_asks_can_be_given() -> None:
+    @agent(memory=True)
+    class Friend:
+        """You are a friend."""
+
+    result = run_agent(Friend, "hi", model=ScriptedModel(["Hello."]), memories={"address": "lives in Lima"})
+    assert '{"key":"address","text":"lives in Lima"}' in result.requests[0].instructions

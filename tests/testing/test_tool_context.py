@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from amoxi_py import Principal, StepError, SyncToolContext, ToolContext, step, tool
+from amoxi_py import Principal, StepError, SyncToolContext, ToolContext, ToolError, step, tool
 from amoxi_py.errors import ValueNotStorable
 from amoxi_py.testing import Interrupted, tool_context
 
@@ -146,3 +146,28 @@ def test_each_context_is_a_call_of_its_own_unless_the_test_says_which() -> None:
     assert tool_context().call_id != tool_context().call_id
     ctx = tool_context(call_id="call_x", agent="shop-agent", attempt=3)
     assert (ctx.call_id, ctx.agent, ctx.attempt) == ("call_x", "shop-agent", 3)
+
+
+def test_a_context_has_a_memory_that_the_next_try_shares() -> None:
+    @tool(idempotent=True)
+    async def learn(ctx: ToolContext) -> list[str]:
+        """Learn."""
+        await ctx.remember("likes green tea")
+        await ctx.remember("lives in Quito", "address")
+        await ctx.forget("pet")
+        return [memory.text for memory in await ctx.recall("Where does she live?", 1)]
+
+    ctx = tool_context(memories={"address": "lives in Lima", "pet": "has a cat"})
+    assert asyncio.run(learn(ctx)) == ["lives in Quito"]
+    assert asyncio.run(learn(ctx.again())) == ["lives in Quito"]
+    assert [(one.key, one.text) for one in ctx.remembered] == [(None, "likes green tea"), ("address", "lives in Quito")]
+    with pytest.raises(ToolError, match="what is to be remembered must be a text"):
+        asyncio.run(ctx.again().remember(""))
+
+
+def test_a_sync_context_has_one_too() -> None:
+    ctx = tool_context(sync=True, memories={"address": "lives in Lima"})
+    assert [memory.text for memory in ctx.recall("Who lives in Lima?")] == ["lives in Lima"]
+    assert ctx.remember("has a cat", metadata={"by": "me"}).metadata == {"by": "me"}
+    assert ctx.forget("address")
+    assert ([memory.text for memory in ctx.remembered], ctx.search_docs("x")) == (["has a cat"], [])

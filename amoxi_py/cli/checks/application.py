@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from amoxi_py.app.declarations import read_declarations
+from amoxi_py.app.embedder import embedder_of
 from amoxi_py.app.models import AgentModels, find_models, model_of_setting
 from amoxi_py.cli.address import bind
 from amoxi_py.cli.checks.finding import Finding
@@ -76,6 +77,21 @@ class Application:
                     text="the offline model answers, which is there to try things out",
                     fix="set 'ai.model', or the key of a provider such as ANTHROPIC_API_KEY",
                 )
+
+    def look_at_embedder(self) -> Iterator[Finding]:
+        """Look whether the embedder of memories and documents has what it needs; no provider is asked."""
+        try:
+            embedder = embedder_of(self._settings)
+        except ConfigError as error:
+            for problem in error.problems:
+                fix = "install what is missing, set the key, or set 'ai.memory.embedder' to offline"
+                yield Finding(check="memory", level="error", text=problem, fix=fix)
+            return
+        if embedder.lexical:
+            text = f"the {embedder.name} embedder finds memories and documents by words that are alike: it needs no key"
+        else:
+            text = f"{embedder.name}: its package and key are there; it was not asked"
+        yield Finding(check="memory", level="ok", text=text)
 
     def _model_names(self) -> tuple[str, ...]:
         if self.declarations is None:

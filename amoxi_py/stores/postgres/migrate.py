@@ -61,7 +61,7 @@ def migrate(address: Address, connection: psycopg.Connection[Row]) -> None:
     if encoding is not None and encoding[0] != "UTF8":
         raise address.damaged(f"the database's encoding is {encoding[0]!r}; make one with ENCODING 'UTF8'")
     if _missing(address, connection):
-        _prepare_vectors(connection)
+        prepare_vectors(connection)
         try:
             _make(address, connection)
         except psycopg.errors.InsufficientPrivilege as error:
@@ -130,7 +130,7 @@ def _make(address: Address, connection: psycopg.Connection[Row]) -> None:
                 )
 
 
-def _prepare_vectors(connection: psycopg.Connection[Row]) -> None:
+def prepare_vectors(connection: psycopg.Connection[Row]) -> None:
     """Make pgvector usable where the server has it and the role may."""
     row = connection.execute(
         "SELECT installed_version IS NULL FROM pg_available_extensions WHERE name = 'vector'"

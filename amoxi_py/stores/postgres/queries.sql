@@ -121,7 +121,17 @@ DELETE FROM @worker WHERE key = ANY(ARRAY(
 -- name: runs_of_workers
 SELECT key FROM @run
 WHERE worker = ANY(ARRAY(SELECT v::bigint FROM json_array_elements_text(:rows::json) AS v)) AND status = 'running'
-ORDER BY key LIMIT :limit
+ORDER BY crashes, key LIMIT :limit
+
+-- name: suspects_among
+-- Of these runs, those that were taken over before and are taken over again.
+SELECT crashes, key FROM @run
+WHERE key = ANY(ARRAY(SELECT v::bigint FROM json_array_elements_text(:rows::json) AS v))
+    AND status = 'running' AND crashes > 0
+ORDER BY 1, 2
+
+-- name: suspects_of_worker
+SELECT max(crashes), count(*) FROM @run WHERE worker = :worker AND status = 'running' AND crashes > 1
 
 -- name: due_runs
 -- The last two are due because the calendar was set back: no queued run, and none that waits for its model, is told
@@ -1551,3 +1561,169 @@ WITH mine AS MATERIALIZED (
 )
 DELETE FROM @webhook AS h USING mine WHERE h.key = mine.key
 RETURNING 1
+
+
+-- ---------------------------------------------------------------- passages
+
+-- name: find_space
+SELECT key, version FROM @passage_space WHERE name = :name
+
+-- name: make_space
+INSERT INTO @passage_space (name) VALUES (:name::text) ON CONFLICT (name) DO NOTHING
+
+-- name: touch_spaces
+UPDATE @passage_space SET version = version + 1 WHERE key = ANY(ARRAY(SELECT v::bigint FROM json_array_elements_text(:rows::json) AS v))
+
+-- name: drop_empty_spaces
+DELETE FROM @passage_space AS s
+WHERE s.key = ANY(ARRAY(SELECT v::bigint FROM json_array_elements_text(:rows::json) AS v))
+    AND NOT EXISTS (SELECT 1 FROM @passage AS p WHERE p.space = s.key OFFSET 0)
+    AND NOT EXISTS (SELECT 1 FROM @passage_source AS o WHERE o.space = s.key OFFSET 0)
+
+-- name: count_passages
+SELECT count(*) FROM (SELECT 1 FROM @passage WHERE space = :space LIMIT :limit) AS few
+
+-- name: passages_named
+SELECT p.key, p.id, p.name, p.text, p.digest, p.version
+FROM json_array_elements_text(:rows::json) AS j (name)
+JOIN @passage AS p ON p.space = :space AND md5(p.name) = md5(j.name) AND p.name = j.name
+
+-- name: passages_with_ids
+SELECT p.key, p.id
+FROM json_array_elements_text(:rows::json) AS j (id) JOIN @passage AS p ON p.space = :space AND p.id = j.id
+
+-- name: insert_passages
+INSERT INTO @passage (space, id, name, source, text, metadata, digest, created_at, updated_at)
+SELECT * FROM :rows(bigint, text, text, text, text, text, text, bigint, bigint)
+RETURNING key
+
+-- name: update_passages
+UPDATE @passage AS p
+SET source = j.source, text = j.text, metadata = j.metadata, digest = j.digest, version = j.version, updated_at = j.now
+FROM :rows(bigint, text, text, text, text, integer, bigint) AS j (key, source, text, metadata, digest, version, now)
+WHERE p.key = j.key
+
+-- name: keep_words
+INSERT INTO @passage_words (passage, space, words)
+SELECT passage, space, array_to_tsvector(string_to_array(words, ' ') || ('@' || space))
+FROM :rows(bigint, bigint, text) AS j (passage, space, words)
+
+-- name: drop_words
+DELETE FROM @passage_words WHERE passage = ANY(ARRAY(SELECT v::bigint FROM json_array_elements_text(:rows::json) AS v))
+
+-- name: keep_vector
+INSERT INTO @passage_vector (passage, space, embedder, vector)
+VALUES (:passage::bigint, :space::bigint, :embedder::text, :vector::real[])
+ON CONFLICT (passage, embedder) DO UPDATE SET vector = excluded.vector
+
+-- name: drop_vectors_of
+DELETE FROM @passage_vector WHERE passage = ANY(ARRAY(SELECT v::bigint FROM json_array_elements_text(:rows::json) AS v))
+
+-- name: settle_embedders
+UPDATE @passage AS p SET embedder = coalesce(
+    (SELECT v.embedder FROM @passage_vector AS v WHERE v.passage = p.key AND v.embedder = :embedder),
+    (SELECT v.embedder FROM @passage_vector AS v WHERE v.passage = p.key LIMIT 1)
+)
+WHERE p.key = ANY(ARRAY(SELECT v::bigint FROM json_array_elements_text(:rows::json) AS v))
+
+-- name: passages
+SELECT p.key, p.id, p.name, p.text, p.metadata, p.source, p.created_at, p.updated_at FROM @passage AS p
+WHERE p.key = ANY(ARRAY(SELECT v::bigint FROM json_array_elements_text(:rows::json) AS v)) AND (p.space = :space) IS TRUE
+
+-- name: list_passages
+SELECT key, id, name, text, metadata, source, created_at, updated_at FROM @passage
+WHERE space = :space AND (updated_at, key) < (:updated_at, :key)
+ORDER BY updated_at DESC, key DESC LIMIT :limit
+
+-- name: some_passages
+SELECT key FROM @passage WHERE space = :space ORDER BY updated_at LIMIT :limit
+
+-- name: passages_of_source
+SELECT key, name FROM @passage WHERE space = :space AND md5(source) = md5(:source::text) AND source = :source::text
+
+-- name: delete_passages
+DELETE FROM @passage WHERE key = ANY(ARRAY(SELECT v::bigint FROM json_array_elements_text(:rows::json) AS v))
+
+-- name: keep_source
+INSERT INTO @passage_source (space, source, digest) VALUES (:space::bigint, :source::text, :digest::text)
+ON CONFLICT (space, md5(source)) DO UPDATE SET digest = excluded.digest
+
+-- name: drop_source
+DELETE FROM @passage_source WHERE space = :space AND md5(source) = md5(:source::text)
+
+-- name: drop_sources
+DELETE FROM @passage_source WHERE space = :space
+
+-- name: sources
+SELECT source, digest FROM @passage_source WHERE space = :space ORDER BY source
+
+-- name: passages_by_words
+-- A word counts for less the more passages of the space have it (the BM25 family's idf). What more than a thousand have
+-- tells next to nothing, so no more are read of any word.
+WITH of_word AS MATERIALIZED (
+    SELECT hit.passages,
+        ln(1 + (greatest(known.total, hit.number) - hit.number + 0.5)::float8 / (hit.number + 0.5)::float8) AS weight
+    FROM (SELECT count(*) AS total FROM (SELECT 1 FROM @passage WHERE space = :space LIMIT 1000) AS few) AS known
+    CROSS JOIN json_array_elements_text(:words::json) AS j (word)
+    CROSS JOIN LATERAL (
+        SELECT array_agg(found.passage) AS passages, count(*) AS number FROM (
+            SELECT w.passage FROM @passage_words AS w
+            WHERE w.words @@ ('''@' || :space::bigint || ''' & ''' || j.word
+                    || CASE WHEN length(j.word) >= :begins::integer THEN ''':*' ELSE '''' END)::tsquery
+                AND w.space = :space::bigint
+            LIMIT 1000
+        ) AS found
+    ) AS hit
+)
+SELECT passage FROM of_word CROSS JOIN LATERAL unnest(passages) AS passage
+GROUP BY passage
+ORDER BY sum(weight) DESC, passage DESC LIMIT :limit
+
+-- name: count_vectors
+SELECT count(*) FROM (SELECT 1 FROM @passage_vector WHERE space = :space AND embedder = :embedder LIMIT :limit) AS few
+
+-- name: vector_size
+SELECT cardinality(vector) FROM @passage_vector WHERE embedder = :embedder LIMIT 1
+
+-- name: never_embedded
+SELECT key, version, text FROM @passage WHERE embedder IS NULL ORDER BY key LIMIT :limit
+
+-- name: embedded_by_others
+SELECT * FROM (
+    (SELECT p.key, p.version, p.text FROM @passage AS p
+    WHERE p.embedder < :embedder
+        AND NOT EXISTS (SELECT 1 FROM @passage_vector AS v WHERE v.passage = p.key AND v.embedder = :embedder OFFSET 0)
+    ORDER BY p.embedder, p.key LIMIT :limit)
+    UNION ALL
+    (SELECT p.key, p.version, p.text FROM @passage AS p
+    WHERE p.embedder > :embedder
+        AND NOT EXISTS (SELECT 1 FROM @passage_vector AS v WHERE v.passage = p.key AND v.embedder = :embedder OFFSET 0)
+    ORDER BY p.embedder, p.key LIMIT :limit)
+) AS few
+LIMIT :limit
+
+-- name: places_of_passages
+SELECT p.key, p.version, p.space, s.name
+FROM @passage AS p JOIN @passage_space AS s ON s.key = p.space
+WHERE p.key = ANY(ARRAY(SELECT v::bigint FROM json_array_elements_text(:rows::json) AS v))
+
+-- name: vectors_of_others
+SELECT * FROM (
+    (SELECT v.key, v.passage, v.space, s.name FROM @passage_vector AS v JOIN @passage_space AS s ON s.key = v.space
+    WHERE v.embedder < :embedder ORDER BY v.embedder, v.key LIMIT :limit)
+    UNION ALL
+    (SELECT v.key, v.passage, v.space, s.name FROM @passage_vector AS v JOIN @passage_space AS s ON s.key = v.space
+    WHERE v.embedder > :embedder ORDER BY v.embedder, v.key LIMIT :limit)
+) AS few
+LIMIT :limit
+
+-- name: drop_vectors
+DELETE FROM @passage_vector WHERE key = ANY(ARRAY(SELECT v::bigint FROM json_array_elements_text(:rows::json) AS v))
+
+-- name: old_memories
+SELECT p.key, p.space, s.name FROM @passage AS p JOIN @passage_space AS s ON s.key = p.space
+WHERE p.source IS NULL AND p.updated_at < :before AND s.name >= 'principal:' AND s.name < 'principal;'
+ORDER BY p.updated_at, p.key LIMIT :limit
+
+-- name: still_old
+SELECT key FROM @passage WHERE key = ANY(ARRAY(SELECT v::bigint FROM json_array_elements_text(:rows::json) AS v)) AND (updated_at < :before) IS TRUE

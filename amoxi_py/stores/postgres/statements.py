@@ -26,7 +26,7 @@ class Statement(Struct, frozen=True):
 def statements(schema: str) -> dict[str, Statement]:
     """Return all statements by name."""
     queries = load_queries("amoxi_py.stores.postgres")
-    return {name: _translated(query, schema) for name, query in queries.items()}
+    return {name: translated(query, schema) for name, query in queries.items()}
 
 
 def in_schema(query: str, schema: str) -> str:
@@ -39,7 +39,7 @@ def quoted(name: str) -> str:
     return sql.Identifier(name).as_string(None)
 
 
-def _translated(query: str, schema: str) -> Statement:
+def translated(query: str, schema: str) -> Statement:
     """Give parameters their numbers, write `:rows` as one array for each column, and put tables in the schema."""
     parameters: dict[str, int] = {}
 

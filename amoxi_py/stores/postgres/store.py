@@ -40,11 +40,14 @@ from amoxi_py.stores.postgres.line import Line
 from amoxi_py.stores.postgres.migrate import migrate
 from amoxi_py.stores.postgres.readers import PostgresReaders
 from amoxi_py.stores.postgres.telling import Range, Telling
+from amoxi_py.stores.postgres.transaction import PostgresTransaction
 from amoxi_py.stores.postgres.transaction_steps import TransactionSteps
+from amoxi_py.stores.postgres.vectors import VectorSearch, stored_vector
 from amoxi_py.stores.postgres.writer import PostgresWriter
 from amoxi_py.stores.sql import files, handlers
 from amoxi_py.stores.sql.batch import Batch
 from amoxi_py.stores.sql.log import read_events
+from amoxi_py.stores.sql.passages import refuse_other_size
 from amoxi_py.stores.sql.rows import json_rows
 from amoxi_py.stores.sql.store import SqlStore
 from amoxi_py.stores.sql.sweep import SWEEP_EVERY_S, Sweep
@@ -103,6 +106,7 @@ class PostgresStore(SqlStore):
         self._ringing: asyncio.Future[None] | None = None
         self._telling: Telling | None = None
         self._sweep = Sweep(self._sweep_unused, sweep_every_s)
+        self._vectors = VectorSearch(self._address)
 
     @property
     def clock(self) -> Clock:
@@ -247,6 +251,27 @@ class PostgresStore(SqlStore):
         await self._delete_expired()
         await self._delete_old_keys()
         await self._purge_old()
+
+    # -- passages
+
+    async def prepare_embedder(self, embedder: str, dimensions: int) -> None:
+        refuse_other_size(embedder, dimensions, await self._read(lambda tx: tx.rows("vector_size", embedder=embedder)))
+        await asyncio.to_thread(self._prepare, embedder, dimensions)
+
+    def _prepare(self, embedder: str, dimensions: int) -> None:
+        try:
+            self._vectors.prepare(embedder, dimensions)
+        except (psycopg.Error, OSError) as error:
+            raise self._address.error(error) from error
+
+    def _stored_vector(self, vector: bytes) -> bytes:
+        return stored_vector(vector)
+
+    def _nearest(
+        self, tx: Transaction, space: int, version: int, limit: int, *, vector: bytes, embedder: str
+    ) -> Sequence[int] | None:
+        assert isinstance(tx, PostgresTransaction)
+        return self._vectors.nearest(tx, space, limit, vector, embedder)
 
     # -- handlers of events
 

@@ -41,6 +41,12 @@ class PostgresTransaction:
             self._line.settle()
         return sent.rows
 
+    def rows_of(self, statement: Statement, /, **params: Any) -> list[Row]:
+        """Run a statement that has no name here and return its rows."""
+        sent = self._line.send(statement, params)
+        self._line.settle()
+        return sent.rows
+
     def run(self, name: str, /, **params: Any) -> None:
         self._send(name, params)
 

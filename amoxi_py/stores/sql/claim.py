@@ -17,6 +17,7 @@ from amoxi_py.stores.sql.rows import json_rows, load_leased_runs
 from amoxi_py.stores.sql.times import millis_up
 
 _TRIED = 4
+_SUSPECTS_AT_ONCE = {2: 64, 3: 8}  # by their crashes; one of more crashes runs alone
 CRASH_PAUSE_MS = 1000
 """How long a run rests after an error ended its execution, so that one that always fails does not spin."""
 
@@ -90,9 +91,9 @@ def claim(
         return tuple(load_leased_runs(tx, claimed).values())
     dead = json_rows([key for key, _, is_dead in workers if is_dead])
     if conversations is None and runs is None:
-        due = _due(batch, rotation, number, dead, limit)
+        due = _due(batch, rotation, worker, number, dead, limit)
     else:
-        due = _due_among(batch, conversations or (), runs or (), dead, limit)
+        due = _apart(batch, worker, _due_among(batch, conversations or (), runs or (), dead, limit), dead)
     if due and tx.concurrent:
         due = _lock(batch, due, dead, limit)
     if due:
@@ -103,12 +104,40 @@ def claim(
     return _claimed(batch, due)
 
 
-def _due(batch: Batch, rotation: Rotation, number: int, dead: str, limit: int) -> list[int]:
+def _due(batch: Batch, rotation: Rotation, worker: WorkerKey, number: int, dead: str, limit: int) -> list[int]:
     tx = batch.tx
-    due = [key for (key,) in tx.rows("runs_of_workers", rows=dead, limit=limit)] if dead != "[]" else []
+    left = [key for (key,) in tx.rows("runs_of_workers", rows=dead, limit=limit)] if dead != "[]" else []
+    due = _apart(batch, worker, left, dead)
     if len(due) < limit:
         due += rotation.choose(tx, batch.now, number, limit - len(due))
     return due
+
+
+def _apart(batch: Batch, worker: WorkerKey, runs: list[int], dead: str) -> list[int]:
+    """Return runs without those that would run beside too many others of which one may kill its process.
+
+    What was in two crashes, and got no further between them, runs beside few others like it, and in the end alone. So
+    a run that always kills its process comes to its last attempt without those that were only near. Who is left out
+    stays the dead worker's until there is room.
+    """
+    suspects = batch.tx.rows("suspects_among", rows=json_rows(runs)) if runs and dead != "[]" else []
+    if not suspects:
+        return runs
+    crashes, count = batch.tx.rows("suspects_of_worker", worker=worker.key)[0]
+    room = _room_beside(crashes or 0)
+    left_out = set()
+    for before, run in suspects:  # those of the fewest crashes first
+        room = min(room, _room_beside(before + 1))
+        if count < room:
+            count += 1
+        else:
+            left_out.add(run)
+    return [run for run in runs if run not in left_out]
+
+
+def _room_beside(crashes: int) -> int:
+    """Return how many runs with at least two crashes one worker may execute at once when one of them has so many."""
+    return _SUSPECTS_AT_ONCE.get(max(crashes, 2), 1)
 
 
 def _lock(batch: Batch, runs: list[int], dead: str, limit: int) -> list[int]:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import cast
 
+from amoxi_py.domain.memory import space_of
 from amoxi_py.domain.principal import Principal
 from amoxi_py.ports.files import StoredFile
 from amoxi_py.ports.kept_data import Forgotten, KeptRun, MadeDecision, Purged
@@ -15,6 +16,7 @@ from amoxi_py.ports.records import Record
 from amoxi_py.ports.views import Page
 from amoxi_py.stores.sql import kept_data, records
 from amoxi_py.stores.sql.batch import Batch
+from amoxi_py.stores.sql.passage_verbs import PassageVerbs
 from amoxi_py.stores.sql.readers import Readers
 from amoxi_py.stores.sql.times import millis
 from amoxi_py.stores.sql.verb import Act, Touches
@@ -27,7 +29,7 @@ _REST = 4.0
 """How many times as long as a piece of a purge took nothing is done after it: the others go first."""
 
 
-class KeptDataVerbs(WebhookVerbs):
+class KeptDataVerbs(WebhookVerbs, PassageVerbs):
     """`KeptDataStore` in terms of statements.
 
     `keep_s` is how long conversations are kept after the last thing that was added to them; None for ever.
@@ -101,8 +103,10 @@ class KeptDataVerbs(WebhookVerbs):
         found = await self._forget_records(principal)
         await self._perform(Act(lambda batch: batch.tx.run("forget_usage", principal=principal.owner_key)))
         decisions = await _all(partial(self._forget_decisions, principal))
+        memories = await self.clear_space(space_of(principal))
+        await self._wipe_words()
         await self._clear_log()
-        return Forgotten(files=files, idempotency_keys=keys, records=found, decisions=decisions)
+        return Forgotten(files=files, idempotency_keys=keys, records=found, decisions=decisions, memories=memories)
 
     async def _forget_decisions(self, principal: Principal) -> int:
         rows = await self._read(lambda tx: kept_data.some_decisions(tx, principal))

@@ -38,8 +38,8 @@ class Transaction(Protocol):
         ...
 
 
-def load_queries(package: str) -> dict[str, str]:
-    """Read the `queries.sql` of a package: statements by name."""
-    text = resources.files(package).joinpath("queries.sql").read_text(encoding="utf-8")
+def load_queries(package: str, file: str = "queries.sql") -> dict[str, str]:
+    """Read a file of statements of a package, by name."""
+    text = resources.files(package).joinpath(file).read_text(encoding="utf-8")
     _, *parts = _NAME.split(text)
     return {name: _NOTE.sub("", sql).strip() for name, sql in zip(parts[::2], parts[1::2], strict=True)}

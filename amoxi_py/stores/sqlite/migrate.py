@@ -42,6 +42,8 @@ def open_database(file: Path, lock: FileLock, synchronous: Synchronous) -> sqlit
     refuse_emptied(file, lock)
     connection = connect_to_write(file, synchronous)
     try:
+        if connection.execute("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'").fetchone() is None:
+            raise StoreDamaged("this Python's SQLite has no FTS5, its search for words; use another Python or system")
         _check(file, connection)
         _migrate(file, connection)
     except BaseException:

@@ -50,7 +50,17 @@ WHERE worker = :worker AND status = 'running'
 -- name: runs_of_workers
 SELECT run.key FROM json_each(:rows) AS j
 CROSS JOIN run ON run.worker = j.value AND run.status = 'running'
-ORDER BY run.key LIMIT :limit
+ORDER BY run.crashes, run.key LIMIT :limit
+
+-- name: suspects_among
+-- Of these runs, those that were taken over before and are taken over again.
+SELECT r.crashes, r.key FROM json_each(:rows) AS j
+CROSS JOIN run AS r ON r.key = j.value AND r.status = 'running' AND r.crashes > 0
+ORDER BY 1, 2
+
+-- name: suspects_of_worker
+SELECT max(crashes), count(*) FROM run INDEXED BY run_leased
+WHERE worker = :worker AND status = 'running' AND crashes > 1
 
 -- name: due_runs
 -- The last two are due because the calendar was set back: no queued run, and none that waits for its model, is told
@@ -1305,3 +1315,161 @@ DELETE FROM webhook WHERE key IN (
     SELECT key FROM webhook INDEXED BY webhook_over WHERE over_at <= :before ORDER BY over_at LIMIT :limit
 )
 RETURNING 1
+
+-- ---------------------------------------------------------------- passages
+
+-- name: find_space
+SELECT key, version FROM passage_space WHERE name = :name
+
+-- name: make_space
+INSERT INTO passage_space (name) VALUES (:name) ON CONFLICT (name) DO NOTHING
+
+-- name: touch_spaces
+UPDATE passage_space SET version = version + 1 WHERE key IN (SELECT value FROM json_each(:rows))
+
+-- name: drop_empty_spaces
+DELETE FROM passage_space
+WHERE key IN (SELECT value FROM json_each(:rows))
+    AND NOT EXISTS (SELECT 1 FROM passage AS p WHERE p.space = passage_space.key)
+    AND NOT EXISTS (SELECT 1 FROM passage_source AS s WHERE s.space = passage_space.key)
+
+-- name: count_passages
+SELECT count(*) FROM (SELECT 1 FROM passage WHERE space = :space LIMIT :limit)
+
+-- name: passages_named
+SELECT p.key, p.id, p.name, p.text, p.digest, p.version
+FROM json_each(:rows) AS j CROSS JOIN passage AS p ON p.space = :space AND p.name = j.value
+
+-- name: passages_with_ids
+SELECT p.key, p.id FROM json_each(:rows) AS j CROSS JOIN passage AS p ON p.space = :space AND p.id = j.value
+
+-- name: insert_passages
+INSERT INTO passage (space, id, name, source, text, metadata, digest, created_at, updated_at) VALUES :rows
+
+-- name: update_passages
+WITH j (key, source, text, metadata, digest, version, now) AS (VALUES :rows)
+UPDATE passage
+SET source = j.source, text = j.text, metadata = j.metadata, digest = j.digest, version = j.version, updated_at = j.now
+FROM j WHERE passage.key = j.key
+
+-- name: keep_words
+INSERT INTO passage_words (rowid, space, words) VALUES :rows
+
+-- name: drop_words
+DELETE FROM passage_words WHERE rowid IN (SELECT value FROM json_each(:rows))
+
+-- name: merge_words
+INSERT INTO passage_words (passage_words, rank) VALUES ('merge', :pages)
+
+-- name: changed_rows
+SELECT total_changes()
+
+-- name: keep_vector
+INSERT INTO passage_vector (passage, space, embedder, vector) VALUES (:passage, :space, :embedder, :vector)
+ON CONFLICT (passage, embedder) DO UPDATE SET vector = excluded.vector
+
+-- name: drop_vectors_of
+DELETE FROM passage_vector WHERE passage IN (SELECT value FROM json_each(:rows))
+
+-- name: settle_embedders
+UPDATE passage SET embedder = coalesce(
+    (SELECT v.embedder FROM passage_vector AS v WHERE v.passage = passage.key AND v.embedder = :embedder),
+    (SELECT v.embedder FROM passage_vector AS v WHERE v.passage = passage.key LIMIT 1)
+)
+WHERE key IN (SELECT value FROM json_each(:rows))
+
+-- name: passages
+SELECT p.key, p.id, p.name, p.text, p.metadata, p.source, p.created_at, p.updated_at
+FROM json_each(:rows) AS j CROSS JOIN passage AS p ON p.key = j.value AND p.space = :space
+
+-- name: list_passages
+SELECT key, id, name, text, metadata, source, created_at, updated_at FROM passage
+WHERE space = :space AND (updated_at, key) < (:updated_at, :key)
+ORDER BY updated_at DESC, key DESC LIMIT :limit
+
+-- name: some_passages
+SELECT key FROM passage WHERE space = :space ORDER BY updated_at LIMIT :limit
+
+-- name: passages_of_source
+SELECT key, name FROM passage WHERE space = :space AND source = :source
+
+-- name: delete_passages
+DELETE FROM passage WHERE key IN (SELECT value FROM json_each(:rows))
+
+-- name: keep_source
+INSERT INTO passage_source (space, source, digest) VALUES (:space, :source, :digest)
+ON CONFLICT (space, source) DO UPDATE SET digest = excluded.digest
+
+-- name: drop_source
+DELETE FROM passage_source WHERE space = :space AND source = :source
+
+-- name: drop_sources
+DELETE FROM passage_source WHERE space = :space
+
+-- name: sources
+SELECT source, digest FROM passage_source WHERE space = :space ORDER BY source
+
+-- name: passages_by_words
+SELECT rowid FROM passage_words
+WHERE passage_words MATCH 'space : "' || :space || '" AND words : (' || (
+    SELECT group_concat('"' || value || '"' || CASE WHEN length(value) >= :begins THEN '*' ELSE '' END, ' OR ')
+    FROM json_each(:words)
+) || ')'
+ORDER BY bm25(passage_words, 1.0, 0.0) LIMIT :limit
+
+-- name: vectors_of_space
+SELECT key, passage, vector FROM passage_vector
+WHERE space = :space AND embedder = :embedder AND key > :after
+ORDER BY key LIMIT :limit
+
+-- name: vector_size
+SELECT length(vector) / 4 FROM passage_vector WHERE embedder = :embedder LIMIT 1
+
+-- name: never_embedded
+SELECT key, version, text FROM passage WHERE embedder IS NULL ORDER BY key LIMIT :limit
+
+-- name: embedded_by_others
+SELECT * FROM (
+    SELECT p.key, p.version, p.text FROM passage AS p INDEXED BY passage_embedder
+    WHERE p.embedder < :embedder
+        AND NOT EXISTS (SELECT 1 FROM passage_vector AS v WHERE v.passage = p.key AND v.embedder = :embedder)
+    LIMIT :limit
+)
+UNION ALL
+SELECT * FROM (
+    SELECT p.key, p.version, p.text FROM passage AS p INDEXED BY passage_embedder
+    WHERE p.embedder > :embedder
+        AND NOT EXISTS (SELECT 1 FROM passage_vector AS v WHERE v.passage = p.key AND v.embedder = :embedder)
+    LIMIT :limit
+)
+LIMIT :limit
+
+-- name: places_of_passages
+SELECT p.key, p.version, p.space, s.name
+FROM json_each(:rows) AS j CROSS JOIN passage AS p ON p.key = j.value CROSS JOIN passage_space AS s ON s.key = p.space
+
+-- name: vectors_of_others
+SELECT * FROM (
+    SELECT v.key, v.passage, v.space, s.name
+    FROM passage_vector AS v INDEXED BY passage_vector_embedder CROSS JOIN passage_space AS s ON s.key = v.space
+    WHERE v.embedder < :embedder LIMIT :limit
+)
+UNION ALL
+SELECT * FROM (
+    SELECT v.key, v.passage, v.space, s.name
+    FROM passage_vector AS v INDEXED BY passage_vector_embedder CROSS JOIN passage_space AS s ON s.key = v.space
+    WHERE v.embedder > :embedder LIMIT :limit
+)
+LIMIT :limit
+
+-- name: drop_vectors
+DELETE FROM passage_vector WHERE key IN (SELECT value FROM json_each(:rows))
+
+-- name: old_memories
+SELECT p.key, p.space, s.name
+FROM passage AS p INDEXED BY passage_age CROSS JOIN passage_space AS s ON s.key = p.space
+WHERE p.source IS NULL AND p.updated_at < :before AND s.name >= 'principal:' AND s.name < 'principal;'
+ORDER BY p.updated_at, p.key LIMIT :limit
+
+-- name: still_old
+SELECT p.key FROM json_each(:rows) AS j CROSS JOIN passage AS p ON p.key = j.value AND p.updated_at < :before

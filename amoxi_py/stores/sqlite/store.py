@@ -25,14 +25,17 @@ from amoxi_py.ports.store import WorkerKey
 from amoxi_py.ports.transactions import StepPlace, Work
 from amoxi_py.stores.sql import claim, files, handlers
 from amoxi_py.stores.sql.batch import Batch
+from amoxi_py.stores.sql.passages import refuse_other_size
 from amoxi_py.stores.sql.store import SqlStore
 from amoxi_py.stores.sql.sweep import SWEEP_EVERY_S, Sweep
+from amoxi_py.stores.sql.transaction import Transaction
 from amoxi_py.stores.sql.verb import Act
 from amoxi_py.stores.sql.writer import VerbWriter
 from amoxi_py.stores.sqlite.connection import Synchronous, store_error
 from amoxi_py.stores.sqlite.file_lock import FileLock
 from amoxi_py.stores.sqlite.file_work import FileWork
 from amoxi_py.stores.sqlite.files import FileFolder
+from amoxi_py.stores.sqlite.matrices import BLOCK, Matrices
 from amoxi_py.stores.sqlite.migrate import DATABASE, LOCK, open_database
 from amoxi_py.stores.sqlite.readers import SqliteReaders
 from amoxi_py.stores.sqlite.workers import WorkerLocks
@@ -41,6 +44,8 @@ from amoxi_py.stores.sqlite.writer import SqliteWriter
 T = TypeVar("T")
 _SYSTEM_CLOCK = SystemClock()
 _LOOK_AGAIN_S = 0.02
+_WIPE_AFTER_S = 1.0
+_MERGED_AT_ONCE = 200  # pages of the index of words; others cannot write meanwhile
 
 
 class SqliteStore(SqlStore):
@@ -73,6 +78,8 @@ class SqliteStore(SqlStore):
         self._files = FileFolder(path / "files", path / LOCK)
         self._file_work = FileWork(self._files, self._file)
         self._sweep = Sweep(self._sweep_unused, sweep_every_s)
+        self._matrices = Matrices()
+        self._wiping: asyncio.Task[None] | None = None
 
     @property
     def commits(self) -> int:
@@ -95,6 +102,9 @@ class SqliteStore(SqlStore):
 
     async def close(self) -> None:
         await self._sweep.stop()
+        if self._wiping is not None:
+            self._wiping.cancel()
+            await asyncio.wait({self._wiping})
         self._hand_over()
         writer, self._writer = self._writer, None
         await asyncio.to_thread(self._close, writer)
@@ -185,7 +195,34 @@ class SqliteStore(SqlStore):
     async def _remove_blobs(self, blobs: set[str]) -> None:
         await self._file_work.remove(blobs)
 
+    # -- passages
+
+    async def prepare_embedder(self, embedder: str, dimensions: int) -> None:
+        refuse_other_size(embedder, dimensions, await self._read(lambda tx: tx.rows("vector_size", embedder=embedder)))
+
+    def _nearest(
+        self, tx: Transaction, space: int, version: int, limit: int, *, vector: bytes, embedder: str
+    ) -> Sequence[int]:
+        read = partial(tx.rows, "vectors_of_space", space=space, embedder=embedder, limit=BLOCK)
+        return self._matrices.nearest(lambda after: read(after=after), space, version, vector, embedder, limit)
+
+    def _wipe_words_soon(self) -> None:
+        if self._wiping is None or self._wiping.done():
+            self._wiping = asyncio.create_task(self._wipe_words_later())
+
+    async def _wipe_words_later(self) -> None:
+        await asyncio.sleep(_WIPE_AFTER_S)
+        with suppress(AmoxiError):  # the next sweep does it
+            await self._wipe_words()
+
+    async def _wipe_words(self) -> None:
+        """Rewrite the index of words in pieces: until it is one, what was deleted is only crossed out in it."""
+        pages = -_MERGED_AT_ONCE
+        while await self._perform(Act(partial(_merge_words, pages=pages))):
+            pages = _MERGED_AT_ONCE
+
     async def _sweep_unused(self) -> None:
+        await self._wipe_words()
         await self._file_work.sweep()
         await self._delete_abandoned()
         await self._delete_expired()
@@ -252,3 +289,11 @@ class SqliteStore(SqlStore):
     def _publish(self, events: Sequence[Event]) -> None:
         if self._listener is not None:
             self._listener(events)
+
+
+def _merge_words(batch: Batch, pages: int) -> bool:
+    """Merge some of the index of words; return whether there was anything to merge."""
+    ((before,),) = batch.tx.rows("changed_rows")
+    batch.tx.run("merge_words", pages=pages)
+    ((after,),) = batch.tx.rows("changed_rows")
+    return bool(after - before >= 2)  # by FTS5's documentation: fewer when nothing was done

@@ -23,6 +23,7 @@ from amoxi_py.surfaces.http.every_answer import EveryAnswer
 from amoxi_py.surfaces.http.files import FileRoutes
 from amoxi_py.surfaces.http.health import HealthRoutes
 from amoxi_py.surfaces.http.host_check import HostCheck
+from amoxi_py.surfaces.http.memories import MemoryRoutes
 from amoxi_py.surfaces.http.metrics import MetricsRoutes
 from amoxi_py.surfaces.http.problems import STATUSES, problem_of
 from amoxi_py.surfaces.http.questions import QuestionRoutes
@@ -37,6 +38,7 @@ _ROUTES = (
     QuestionRoutes,
     ConversationRoutes,
     FileRoutes,
+    MemoryRoutes,
     ChatRoutes,
     HealthRoutes,
     MetricsRoutes,

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from asking import Answer, Asker
 
+from amoxi_py import Runs
 from amoxi_py.surfaces.http.app import build_http
 from amoxi_py.surfaces.http.door import Door
 
@@ -88,11 +89,12 @@ async def move_in(app: Any, name: str) -> Person:
     elif name not in SIGNED_IN:
         cookie = (await http.ask("GET", "/agents")).header("set-cookie").partition(";")[0]
         http.headers["cookie"] = cookie
-    theirs = await _waiting(http, "desk", "own", said_by(name))
-    done = await _waiting(http, "desk", "own", said_by(name))
+    runs: Runs = app.state.amoxi.runs
+    theirs = await _remembered(runs, await _waiting(http, "desk", "own", said_by(name)), said_by(name))
+    done = await _remembered(runs, await _waiting(http, "desk", "own", said_by(name)), said_by(name))
     others = (
-        await _waiting(http, "open-desk", "pay", shared_by(name)),
-        await _waiting(http, "desk", "delete", shared_by(name)),
+        await _remembered(runs, await _waiting(http, "open-desk", "pay", shared_by(name)), said_by(name)),
+        await _remembered(runs, await _waiting(http, "desk", "delete", shared_by(name)), said_by(name)),
     )
     await _waiting(http, "desk", "own", said_by(name))  # so that a page of one is not all
     await _ok(http, "POST", f"/runs/{done.ids['run']}/cancel")
@@ -103,6 +105,7 @@ async def move_in(app: Any, name: str) -> Person:
         "/runs",
         "/agents/desk/conversations",
         "/approvals",
+        "/memories",
         f"/agents/desk/conversations/{theirs.ids['conv']}",
     ):
         cursors[_list_of(path)] = (await _ok(http, "GET", f"{path}?limit=1")).json()["next_cursor"]
@@ -114,7 +117,7 @@ async def move_in(app: Any, name: str) -> Person:
 
 def _list_of(path: str) -> str:
     name = path.rpartition("/")[2]
-    return name if name in ("runs", "conversations", "approvals") else "messages"
+    return name if name in ("runs", "conversations", "approvals", "memories") else "messages"
 
 
 async def _ok(http: Asker, method: str, target: str, **more: Any) -> Answer:
@@ -133,6 +136,13 @@ async def _waiting(http: Asker, agent: str, tool: str, said: str) -> Things:
     return Things(agent, {**ids, "msg": conversation.json()["items"][0]["id"]})
 
 
+async def _remembered(runs: Runs, things: Things, said: str) -> Things:
+    """Let something be remembered of the owner of a run."""
+    owner = (await runs.get(things.ids["run"])).principal
+    memory = await runs.remember(f"{said} about {things.ids['run']}", principal=owner)
+    return Things(things.agent, {**things.ids, "mem": memory.id})
+
+
 def upload(content: str, name: str = "own.txt") -> dict[str, Any]:
     """Return headers and body of a form with a file."""
     head = f'--limit\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\nContent-Type: text/plain'
@@ -149,6 +159,7 @@ async def state(http: Asker, person: Person) -> list[str]:
             told += [str(answer.headers), answer.text]
         until = _ENDED if things is person.done else "event: run.waiting"
         told.append((await _ok(http, "GET", f"/runs/{things.ids['run']}/events", until=until)).text)
+    told.append((await _ok(http, "GET", "/memories?limit=200")).text)
     ids = set().union(*(things.ids.values() for things in (person.theirs, *person.decided_by_others)))
     for path in ("/agents/desk/conversations", "/approvals"):
         listed = (await _ok(http, "GET", f"{path}?limit=200")).json()["items"]
@@ -171,6 +182,8 @@ class Operation:
     def kind_of(self, name: str) -> str:
         if name == "call_id":
             return "call"
+        if "memories" in self.path:
+            return "mem"
         return "conv" if "conversations" in self.path else "file" if "files" in self.path else "run"
 
     def parameters(self, place: str) -> list[str]:
@@ -200,13 +213,14 @@ class Operation:
 
 @cache
 def operations() -> tuple[Operation, ...]:
-    """Return all that is not open to everybody."""
+    """Return all that is not open to everybody, but for what deletes all of one's own and names nothing."""
     paths = build_http(Door()).openapi()["paths"]
     return tuple(
         Operation(method.upper(), path, described)
         for path, methods in paths.items()
         for method, described in methods.items()
-        if path not in ("/agents", "/health/live", "/health/ready", "/metrics")
+        if (method, path) != ("delete", "/memories")
+        and path not in ("/agents", "/health/live", "/health/ready", "/metrics")
     )
 
 
@@ -369,7 +383,7 @@ def of_the_wrong_kind(operation: Operation, asker: Person, owner: Person) -> Ite
             else:
                 for method in ("HEAD", "PUT", "PATCH", "OPTIONS"):
                     yield Try(replace(operation, method=method), f"{method} of {kind}", *targets, asked=asked)
-        for name in operation.parameters("query"):
+        for name in {*operation.parameters("query")} - {"q"}:  # any two ids find one's own at other scores
             targets = [f"{address}?{name}={one}" for one in asked]
             yield Try(operation, f"{kind} in the query as {name}", *targets, sent, sent, asked)
         for name in operation.parameters("header"):

@@ -25,6 +25,7 @@ from others_things import (
     move_in,
     of_the_wrong_kind,
     operations,
+    said_by,
     state,
     unlike,
     where_nothing_is_asked,
@@ -230,6 +231,8 @@ VERBS: dict[str, Verb] = {
     ),
     "file": lambda runs, who, theirs, _: runs.submit("desk", "hello", files=(theirs.ids["file"],), principal=who),
     "list": lambda runs, who, _, owner: runs.list(principal=who, cursor=owner.cursors["runs"]),
+    "list memories": lambda runs, who, _, owner: runs.memories(principal=who, cursor=owner.cursors["memories"]),
+    "list what is recalled": lambda runs, who, _, owner: runs.recall(said_by(owner.name), principal=who, limit=50),
     "list by status": lambda runs, who, _, owner: runs.list(principal=who, status="waiting", agent="desk"),
 }
 

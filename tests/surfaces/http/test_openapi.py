@@ -13,6 +13,7 @@ OPERATIONS = {
     "health_live", "health_ready", "list_conversations", "read_conversation", "erase_conversation",
     "follow_conversation", "upload_file", "download_file", "delete_file", "list_approvals", "decide_call",
     "answer_agent_run_call", "answer_run_call", "signal_agent_run", "signal_run",
+    "list_memories", "forget_memory", "forget_memories",
 }  # fmt: skip
 
 

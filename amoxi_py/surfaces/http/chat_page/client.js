@@ -138,6 +138,24 @@ export class AmoxiClient {
     return this.#ask("DELETE", `${this.here}/conversations/${conversation}`);
   }
 
+  /**
+   * A page of what is remembered of the caller, over all agents, the newest first: `{items, next_cursor}`; with `q` what
+   * fits it best.
+   */
+  memories({ q, limit = 30, cursor } = {}) {
+    return this.#ask("GET", "memories", { query: { q, limit, cursor } });
+  }
+
+  /** Forget one memory of the caller. */
+  forget(id) {
+    return this.#ask("DELETE", `memories/${encodeURIComponent(id)}`);
+  }
+
+  /** Forget all that is remembered of the caller. */
+  forgetAll() {
+    return this.#ask("DELETE", "memories");
+  }
+
   /** The address of a message's file. */
   fileUrl(id) {
     return new URL(`files/${encodeURIComponent(id)}`, this.base).href;

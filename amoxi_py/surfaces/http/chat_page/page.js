@@ -10,6 +10,7 @@
 import { AmoxiClient } from "./client.js";
 import { Announcer, Composer, Log, statusOf } from "./conversation.js";
 import { markdownFor } from "./markdown.js";
+import { Memories } from "./memories.js";
 import { Session } from "./session.js";
 import { visible } from "./visible.js";
 import { html, render, useEffect, useRef, useState } from "./view.js";
@@ -88,6 +89,7 @@ function Chat({ session, markdown, title, hint }) {
 
 function Conversations({ session, open, onClose }) {
   const [doomed, setDoomed] = useState(null);
+  const [remembered, setRemembered] = useState(false); // whether what is remembered is shown
   const { items, next_cursor: more } = session.list;
   const nav = useRef(null);
   useEffect(() => {
@@ -109,6 +111,8 @@ function Conversations({ session, open, onClose }) {
       <button type="button" class="quiet delete" aria-label=${`Delete: ${titleIn(each)}`} onClick=${() => setDoomed(each)}><span aria-hidden="true">✕</span></button>
     </li>`)}</ul>
     ${more && html`<button type="button" class="more" onClick=${() => session.loadMoreConversations()}>Show more</button>`}
+    ${session.remembers && html`<div class="side-foot"><button type="button" class="quiet" onClick=${() => setRemembered(true)}>What is remembered</button></div>`}
+    ${remembered && html`<${Memories} client=${session.client} onClose=${() => setRemembered(false)} />`}
     ${doomed && html`<${DeleteDialog} conversation=${doomed} onClose=${() => setDoomed(null)} onDelete=${() => { session.erase(doomed.id); setDoomed(null); }} />`}
   </nav>`;
 }

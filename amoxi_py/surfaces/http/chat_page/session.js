@@ -80,6 +80,11 @@ export class Session {
     this.#change({ conversation: null, opening: false, line: "open", problem: notice });
   }
 
+  /** Whether the agent has the framework's tools for memories; one of the app's own may remember in other ways. */
+  get remembers() {
+    return this.agent?.tools.some(({ name }) => name === "remember") ?? false;
+  }
+
   /** Send a message; true when the server has it. What could not be sent may be sent again, and is taken once. */
   async say(text) {
     if (this.sending || this.attachments.uploading) return false;
