@@ -22,7 +22,7 @@ from amoxi_py.app.declarations import require_package
 from amoxi_py.app.documents.block import Unreadable
 from amoxi_py.app.documents.chunks import Chunk
 from amoxi_py.app.documents.folder import Found, look_into, read_file
-from amoxi_py.app.documents.reading import KINDS, Read, digest_of, kind_of, read_document
+from amoxi_py.app.documents.reading import Read, digest_of, kind_of, read_document
 from amoxi_py.app.embedder import embedder_of
 from amoxi_py.app.runtime import engine_settings_of
 from amoxi_py.app.store import make_store
@@ -97,16 +97,16 @@ async def ingest_folder(
 
     Raises:
         InvalidRequest: the base's name is none.
-        CommandRefused: the folder cannot be read; or it has no documents and the base has, which is more often a wrong
+        CommandRefused: the folder cannot be read; or none of the base's documents is in it, which is more often another
             folder than a wish.
     """
     space = space_of_documents(checked_base(base))
     known = await store.sources(space)  # before the folder: what another one adds meanwhile is not taken for gone
     found = await asyncio.to_thread(look_into, folder)
-    if known and not found.documents:
+    if known and known.keys().isdisjoint(found.documents):
         raise CommandRefused(
-            f"there are no documents in {str(folder)!r} ({', '.join(KINDS)}), and the base {base!r} has {len(known)}: "
-            "name their folder, or take the whole base away with --remove"
+            f"none of the {len(known)} documents of the base {base!r} is in {str(folder)!r}, and it would lose all: "
+            "name their folder, or give this one a base of its own with --base, or take the base away with --remove"
         )
     told = _Told(found)
     for done, path in enumerate(found.documents, 1):

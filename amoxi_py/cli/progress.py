@@ -63,8 +63,9 @@ class Progress:
 
     def _show(self) -> tuple[Bar, TaskID]:
         from rich.console import Console
+        from rich.progress import MofNCompleteColumn
         from rich.progress import Progress as Bar
 
-        bar = Bar(console=Console(stderr=True), transient=True)
+        bar = Bar(*Bar.get_default_columns(), MofNCompleteColumn(), console=Console(stderr=True), transient=True)
         bar.start()
         return bar, bar.add_task(self._what, total=self._total, completed=self._done)

@@ -206,7 +206,8 @@ class ToolContext(CallContext):
     async def remember(self, text: str, key: str | None = None, metadata: Mapping[str, Any] | None = None) -> Memory:
         """Keep a text about who asks, for all of its conversations, and return it as it is stored.
 
-        When the call runs again after a crash, it remembers the same things once.
+        When the call runs again, after a crash or a wait, it remembers the same texts once. It also writes them again:
+        what may be changed or forgotten during a wait is remembered in a step, or after the wait.
 
         Args:
             text: What the app or its agents should know later; at most 8,000 characters.

@@ -60,9 +60,9 @@ def child_message_id(call_id: str) -> str:
     return f"msg_{_of_call('msg', call_id)}"
 
 
-def memory_id(call_id: str, n: int) -> str:
-    """Return the id of the `n`-th thing that a call remembers; it never changes, and no other memory has it."""
-    return f"mem_{_of_call(f'mem {n}', call_id)}"
+def memory_id(call_id: str, text: str) -> str:
+    """Return the id of a text that a call remembers; it never changes, and no other memory has it."""
+    return f"mem_{_of_call(f'mem {text}', call_id)}"
 
 
 def _of_call(what: str, call_id: str) -> str:

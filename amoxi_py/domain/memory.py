@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
-
-from msgspec import Struct
 
 from amoxi_py.domain.principal import Principal
 
@@ -18,7 +17,8 @@ _OF_PRINCIPAL: Final = "principal:"
 _OF_DOCUMENTS: Final = "documents:"
 
 
-class Memory(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Memory:
     """Something that is remembered of a principal.
 
     Attributes:
@@ -41,7 +41,8 @@ class Memory(Struct, frozen=True, kw_only=True):
     score: float | None = None
 
 
-class Citation(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Citation:
     """A passage of an app's documents, with where it stands.
 
     Attributes:

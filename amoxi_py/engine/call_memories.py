@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 from amoxi_py.domain.ids import memory_id
 from amoxi_py.domain.memory import Citation, Memory
 from amoxi_py.domain.principal import Principal
-from amoxi_py.engine.memories import Memories
+from amoxi_py.engine.memories import Memories, checked_text
 
 T = TypeVar("T")
 
@@ -57,8 +57,8 @@ class MemoriesToRead:
 class MemoriesOfCall(MemoriesToRead):
     """`CallMemories` of one try of a call.
 
-    What has no key gets an id that is made of the call's and of its place among what the call remembers, so a call that
-    runs again remembers the same things once.
+    What has no key gets an id that is made of the call's and of the text, so a call or a step that runs again remembers
+    the same things once, whatever of it does not run again.
 
     Args:
         memories: Those of all.
@@ -80,17 +80,19 @@ class MemoriesOfCall(MemoriesToRead):
         self._call_id = call_id
         self._prove = prove
         self._persist = persist
-        self._remembered = 0
 
     async def remember(self, text: str, key: str | None, metadata: Mapping[str, Any] | None) -> Memory:
-        self._remembered += 1
-        new_id = memory_id(self._call_id, self._remembered)
-        await self._prove()
+        new_id = memory_id(self._call_id, checked_text(text, "what is to be remembered"))
         kept: Memory = await self._persist(
-            lambda: self._memories.remember(self._principal, text, key=key, metadata=metadata, id=new_id)
+            lambda: self._memories.remember(
+                self._principal, text, key=key, metadata=metadata, id=new_id, prove=self._prove
+            )
         )
         return kept
 
     async def forget(self, key: str) -> bool:
-        await self._prove()
-        return bool(await self._persist(lambda: self._memories.forget(self._principal, key)))
+        async def forget_once() -> bool:
+            await self._prove()
+            return await self._memories.forget(self._principal, key)
+
+        return bool(await self._persist(forget_once))

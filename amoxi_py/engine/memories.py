@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from hashlib import blake2s
 from typing import Any
 
@@ -116,6 +116,7 @@ class Memories:
         key: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         id: str | None = None,
+        prove: Callable[[], Awaitable[None]] | None = None,
     ) -> Memory:
         """Keep a text for a principal and return it as it is stored; with a key in place of what had that key.
 
@@ -125,6 +126,7 @@ class Memories:
             key: A name of its own, at most 200 characters.
             metadata: Plain JSON, at most 4,000 characters of it.
             id: Of a new memory; the same one twice is the same memory.
+            prove: Raises when the caller may not write any more; asked right before it is stored.
 
         Raises:
             InvalidRequest: one of them cannot be kept.
@@ -139,6 +141,8 @@ class Memories:
         new = NewPassage(
             id=memory_id, name=name, text=text, metadata=hidden, vector=vector, digest=digest_of_text(text)
         )
+        if prove is not None:  # the embedder may have taken seconds
+            await prove()
         try:
             (kept,) = await self._store.keep_passages(
                 space_of(principal), (new,), self._embedding.name, at_most=self._most
@@ -158,14 +162,16 @@ class Memories:
         return tuple(map(memory_of, await self._search(space_of(principal), query, limit)))
 
     async def at_start(self, principal: Principal, message: str, limit: int) -> tuple[Memory, ...]:
-        """Return the few memories that a run begins with: all when there are so few, else what fits its message."""
+        """Return the few memories that a run begins with: those that fit its message best, then the newest."""
         if limit == 0:
             return ()
         page = await self.list(principal, limit=limit)
         query = message.strip()[:LONGEST_TEXT]
         if page.next_cursor is None or not query:
             return page.items
-        return await self.recall(principal, query, limit)
+        found = await self.recall(principal, query, limit)
+        known = {memory.id for memory in found}
+        return (*found, *(memory for memory in page.items if memory.id not in known))[:limit]
 
     async def forget(self, principal: Principal, key: str) -> bool:
         """Delete the memory of a key, or of an id, at once and for good; return whether there was one.

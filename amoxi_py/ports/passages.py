@@ -21,7 +21,8 @@ class NewPassage(Struct, frozen=True, kw_only=True):
 
     Attributes:
         id: Its public id; who makes it makes the same one when the verb is sent again.
-        name: Unique in its space: a newer passage of the name takes the older one's place, with the older one's id.
+        name: Unique in its space: a newer passage of the name takes the older one's place, with the older one's id. Of
+            a memory it is found by its words like the text, unless it is only the id.
         text: What is searched.
         metadata: JSON text of an object.
         source: What it comes from: passages of a source can be replaced together. None for memories.

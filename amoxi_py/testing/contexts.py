@@ -132,7 +132,7 @@ class RecordedContext(CallToolContext):
             self.step_records,
             self._files,
             self._given_waits,
-            self._given_memories.of_next_try(),
+            self._given_memories,
             self._connection,
         )
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
-
-from msgspec.structs import replace
 
 from amoxi_py.domain.encoding import decode_json
 from amoxi_py.domain.ids import memory_id
@@ -22,27 +21,19 @@ class MemoriesInMemory:
     def __init__(self, call_id: str, given: Mapping[str, str]) -> None:
         self.kept: dict[str, Memory] = {}
         self._call_id = call_id
-        self._remembered = 0
         for key, text in given.items():
             self._keep(f"mem_{key}", key, checked_text(text, "a memory"), {})
 
-    def of_next_try(self) -> MemoriesInMemory:
-        """Return the same memory for another try of the call, which remembers the same things once."""
-        again = MemoriesInMemory(self._call_id, {})
-        again.kept = self.kept
-        return again
-
     async def remember(self, text: str, key: str | None, metadata: Mapping[str, Any] | None) -> Memory:
-        self._remembered += 1
-        new_id = memory_id(self._call_id, self._remembered)
         text = checked_text(text, "what is to be remembered")
+        new_id = memory_id(self._call_id, text)
         name = None if key is None else checked_key(key)
         return self._keep(new_id, name, text, decode_json(checked_metadata(metadata)))
 
     async def recall(self, query: str, limit: int) -> tuple[Memory, ...]:
         wanted = vector_of(checked_text(query, "what is searched for"))
         checked_limit(limit)
-        found = [replace(memory, score=_cosine(wanted, vector_of(memory.text))) for memory in self.kept.values()]
+        found = [replace(memory, score=_cosine(wanted, _vector_of(memory))) for memory in self.kept.values()]
         found.sort(key=lambda memory: -(memory.score or 0.0))
         return tuple(memory for memory in found[:limit] if (memory.score or 0.0) > 0)
 
@@ -72,6 +63,10 @@ class MemoriesInMemory:
             updated_at=now,
         )
         return memory
+
+
+def _vector_of(memory: Memory) -> bytes:
+    return vector_of(memory.text if memory.key is None else f"{memory.key} {memory.text}")
 
 
 def _cosine(one: bytes, other: bytes) -> float:

@@ -56,6 +56,16 @@ def test_front_matter_comments_and_rules_are_not_what_a_reader_is_told() -> None
     assert [chunk.text for chunk in chunks_of("---\n\nNo front matter without an end.\n")] == [
         "No front matter without an end."
     ]
+    assert [chunk.text for chunk in chunks_of("---\n\nBetween rules.\n\n---\n\nAfter.\n")] == [
+        "Between rules.\n\nAfter."
+    ]
+
+
+def test_a_page_whose_title_stands_in_its_front_matter_is_found_by_it() -> None:
+    front = "---\ndate: 2026-01-01\ntitle: 'How to send it back'\n---\n"
+    assert places(f"{front}Write to us.\n\n## Boots\n\nb\n") == ["How to send it back", "How to send it back > Boots"]
+    assert places(f"{front}\n# Returns\n\n## Boots\n\nb\n") == ["Returns > Boots"]
+    assert chunks_of(front) == [], "a title alone says nothing"
 
 
 def test_a_long_section_is_cut_between_paragraphs_and_its_last_sentence_is_said_again() -> None:

@@ -119,7 +119,8 @@ def test_what_another_one_adds_meanwhile_is_not_taken_for_gone(book: Path, tmp_p
                 return known
 
         late: Any = Late(store, -1, done=True)
-        await store.replace_source(SPACE, "gone.md", "1", (passage("Gone."),), "offline")
+        for name in ("a", "gone"):
+            await store.replace_source(SPACE, f"{name}.md", "1", (passage(name),), "offline")
         told = await ingest_folder(late, book, "docs", "offline")
         assert told.removed == ("gone.md",)
         assert ("late.md", "Late.") in await texts(store)

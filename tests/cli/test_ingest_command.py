@@ -283,16 +283,20 @@ def test_a_wrong_use_is_told(app: Path, amoxi: Any, arguments: tuple[str, ...], 
     assert "Traceback" not in answer.stderr
 
 
-def test_a_folder_without_documents_does_not_empty_a_base(app: Path, amoxi: Any) -> None:
+def test_a_folder_that_has_nothing_of_a_base_does_not_take_its_place(app: Path, amoxi: Any) -> None:
     assert amoxi(app, "ingest", "handbook").stdout.startswith("docs: 0 new")
     write(app / "handbook", {"a.md": "One."})
     assert amoxi(app, "ingest", "handbook").returncode == 0
     (app / "handbook" / "a.md").unlink()
-    refused = amoxi(app, "ingest", "handbook")
-    assert refused.returncode == 1
-    assert "there are no documents in 'handbook'" in refused.stderr
-    assert "--remove" in refused.stderr
-    assert kept(app, {}) == [("a.md", "", "One.")]
+    write(app / "other", {"b.md": "Two."})
+    for folder in ("handbook", "other"):
+        for options in ((), ("--dry-run",)):
+            refused = amoxi(app, "ingest", folder, *options)
+            assert refused.returncode == 1
+            assert f"none of the 1 documents of the base 'docs' is in '{folder}'" in refused.stderr
+            assert "--base" in refused.stderr
+            assert "--remove" in refused.stderr
+        assert kept(app, {}) == [("a.md", "", "One.")]
 
 
 def test_an_embedder_that_is_away_costs_the_vectors_alone(app: Path, amoxi: Any) -> None:

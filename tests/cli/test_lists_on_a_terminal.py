@@ -44,4 +44,4 @@ def test_long_work_shows_a_bar_and_short_work_does_not(
 ) -> None:
     terminal = on_terminal(tmp_path, "-c", BAR.format(quiet=quiet), module=False)
     assert terminal.end() == 0
-    assert (re.search("cancelling runs.*100%", terminal.text, re.DOTALL) is not None) is shown
+    assert (re.search("cancelling runs.*100%.*3/3", terminal.text, re.DOTALL) is not None) is shown

@@ -15,6 +15,7 @@ from amoxi_py.domain.memory import space_of, space_of_documents
 from amoxi_py.errors import ConfigError, Conflict, InvalidRequest
 from amoxi_py.ports.kept_data import Forgotten
 from amoxi_py.ports.passages import NewPassage, NewVector, Passage
+from amoxi_py.stores.sql import passages as held
 
 pytestmark = pytest.mark.anyio
 MINE = space_of_documents("mine")
@@ -147,6 +148,17 @@ async def test_words_and_vectors_find_together_and_each_alone(world: Any) -> Non
     assert await names(world, limit=0, words="green") == []
 
 
+async def test_the_name_of_a_memory_is_found_with_its_text_and_that_of_a_document_is_not(world: Any) -> None:
+    await keep(world, new("postal-address", "12 Elm Street"), new("drink", "green tea"))
+    await keep(world, new("postal-code", "see the manual", source="a.md"))
+    assert await names(world, "Which postal address?") == ["postal-address"]
+    await keep(world, new("postal-address", "7 Oak Road"))
+    assert await names(world, "postal") == await names(world, "oak") == ["postal-address"]
+    assert await names(world, "elm") == []
+    await keep(world, new("mem_1", "has no name", id="mem_1"))
+    assert await names(world, "mem_1") == []
+
+
 async def test_a_rare_word_counts_for_more_than_common_ones(world: Any) -> None:
     await keep(world, *(new(f"n{n}", f"what is my note number {n}") for n in range(30)), new("cat", "a cat named Tom"))
     assert (await names(world, "what is my cat", limit=3))[0] == "cat"
@@ -202,6 +214,8 @@ async def test_no_words_are_a_command_or_too_many(world: Any, words: str) -> Non
 async def test_any_text_can_be_kept_and_only_what_no_store_can_hold_is_replaced(world: Any) -> None:
     (kept,) = await keep(world, new("odd\0", "a\0b \ud800 🙂 ' \" \\ {},"))
     assert (kept.name, kept.text) == ("odd\ufffd", "a\ufffdb \ufffd 🙂 ' \" \\ {},")
+    for odd in ("mem_\0", "mem_\ud800"):
+        assert await world.store.forget_passage(MINE, odd) is False
     assert await world.store.forget_passages(MINE, ["odd\0"]) == 1
 
 
@@ -294,6 +308,17 @@ async def test_a_source_is_replaced_whole_and_only_what_changed_is_without_a_vec
     assert await listed(world) == ["b#1"]
     assert await store.sources(OTHER) == {"a.md": "x1"}
     assert await store.sources(space_of_documents("none")) == {}
+    assert await store.clear_space(MINE) == 1
+    assert await store.sources(MINE) == {}
+
+
+async def test_who_ends_while_a_space_is_cleared_leaves_no_source_that_seems_to_be_there_as_it_was(world: Any) -> None:
+    store = world.store
+    await store.replace_source(MINE, "a.md", "v1", [new(f"a#{n}") for n in range(held.AT_ONCE)], E)
+    await store.replace_source(MINE, "b.md", "v1", [new("b#1")], E)
+    await store._forget(MINE, lambda batch: held.clear_some(batch, MINE))  # what is stored when it ends after a piece
+    assert len(await listed(world)) == 1
+    assert await store.sources(MINE) == {"a.md": "", "b.md": ""}
     assert await store.clear_space(MINE) == 1
     assert await store.sources(MINE) == {}
 

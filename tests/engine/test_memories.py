@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from remembering import ANN, ANN_ELSEWHERE, BOB, Friend, Named, Play, player, te
 
 from amoxi_py import redact
 from amoxi_py.domain.memory import space_of_documents
+from amoxi_py.engine.call_memories import MemoriesOfCall
 from amoxi_py.engine.engine import Engine
-from amoxi_py.errors import ConfigError, Conflict, InvalidRequest, ModelFailed, NotFound
+from amoxi_py.errors import ConfigError, Conflict, InvalidRequest, LeaseLost, ModelFailed, NotFound
 from amoxi_py.ports.passages import NewPassage
 from amoxi_py.stores.sqlite.store import SqliteStore
 
@@ -42,6 +44,45 @@ def test_a_key_holds_one_memory_and_without_one_each_is_its_own(play: Play) -> N
         assert await texts(engine) == []
 
     play(story)
+
+
+def test_a_call_that_runs_again_remembers_the_same_things_once_whatever_it_leaves_out(play: Play) -> None:
+    async def story(engine: Engine) -> None:
+        async def at_once(verb: Callable[[], Awaitable[Any]]) -> Any:
+            return await verb()
+
+        async def current() -> None:
+            return None
+
+        calls = ("call_1", "call_1", "call_2")
+        first, again, other = (MemoriesOfCall(engine.memories, ANN, call_id, current, at_once) for call_id in calls)
+        for text in ("in a step", "after it"):
+            await first.remember(text, None, None)
+        await again.remember("after it", None, None)
+        assert await texts(engine) == ["after it", "in a step"]
+        await other.remember("after it", None, None)
+        assert await texts(engine) == ["after it", "after it", "in a step"]
+
+    play(story)
+
+
+def test_a_call_whose_lease_is_lost_while_the_embedder_is_asked_writes_nothing(play: Play) -> None:
+    embedder = Named()
+
+    async def story(engine: Engine) -> None:
+        async def at_once(verb: Callable[[], Awaitable[Any]]) -> Any:
+            return await verb()
+
+        async def lost_since_it_was_asked() -> None:
+            if embedder.asked:
+                raise LeaseLost("run_1")
+
+        call = MemoriesOfCall(engine.memories, ANN, "call_1", lost_since_it_was_asked, at_once)
+        with pytest.raises(LeaseLost):
+            await call.remember("lives in Lima", "address", None)
+        assert await texts(engine) == []
+
+    play(story, embedder=embedder)
 
 
 def test_nobody_reaches_the_memories_of_another_principal_or_tenant(play: Play) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from remembering import ANN, BOB, Friend, Model, Play, ended, player, texts
 
-from amoxi_py import SyncToolContext, ToolContext, agent, search_docs, tool
+from amoxi_py import Memory, SyncToolContext, ToolContext, agent, search_docs, tool
 from amoxi_py.domain.memory import space_of_documents
 from amoxi_py.engine.engine import Engine
 from amoxi_py.ports.passages import NewPassage
@@ -39,16 +39,21 @@ def test_the_memories_stand_quoted_in_the_instructions_of_the_principals_next_ru
 
 
 def test_of_many_memories_those_stand_there_that_fit_the_message(play: Play) -> None:
-    model = Model(["Sure."])
+    model = Model(["Sure.", "Hello."])
 
     async def story(engine: Engine) -> None:
         for word in ("tea", "cats", "chess", "jazz", "hiking", "opera"):
             await engine.memories.remember(ANN, f"enjoys {word}")
         await ended(engine, "Shall we play chess or hear opera?")
+        await ended(engine, "???")
 
     play(story, model, memory_at_start=2)
-    told = model.model.requests[0].instructions
-    assert [word for word in ("tea", "cats", "chess", "jazz", "hiking", "opera") if word in told] == ["chess", "opera"]
+    fitting, newest = (
+        [word for word in ("tea", "cats", "chess", "jazz", "hiking", "opera") if word in request.instructions]
+        for request in model.model.requests
+    )
+    assert fitting == ["chess", "opera"]
+    assert newest == ["hiking", "opera"], "where too few fit, the newest stand there"
 
 
 def test_a_long_memory_is_cut_there_and_whole_when_it_is_recalled(play: Play) -> None:
@@ -109,10 +114,10 @@ def test_a_model_is_told_what_it_cannot_remember_or_forget(play: Play) -> None:
 
 def test_tools_of_an_app_remember_with_both_contexts_and_only_in_the_tool_itself(play: Play) -> None:
     @tool(idempotent=True)
-    async def note(text: str, ctx: ToolContext) -> list[str]:
+    async def note(text: str, ctx: ToolContext) -> list[Memory]:
         """Note."""
         await ctx.remember(text, "note", {"by": "tool"})
-        return [one.text for one in await ctx.recall(text)]
+        return await ctx.recall(text)
 
     @tool(idempotent=True)
     def swap(ctx: SyncToolContext) -> list[Any]:
@@ -148,7 +153,7 @@ def test_tools_of_an_app_remember_with_both_contexts_and_only_in_the_tool_itself
 
     play(story, model, [Clerk])
     results = [message.content for message in model.model.requests[-1].messages if hasattr(message, "is_error")]
-    assert "likes tea" in results[0]
+    assert '"key":"note","text":"likes tea","metadata":{"by":"tool"}' in results[0]
     assert results[1] == '[[["note",{"by":"tool"}]],true,["likes mate"],0]'
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from amoxi_py.domain.memory import space_of_documents
 from amoxi_py.errors import ConfigError
-from amoxi_py.ports.passages import NewPassage
+from amoxi_py.ports.passages import NewPassage, NewVector
 from amoxi_py.stores.postgres.store import PostgresStore
 from amoxi_py.stores.postgres.vectors import SEARCHED_THROUGH, index_name
 
@@ -127,6 +127,38 @@ async def test_two_servers_that_start_at_once_make_one_index(postgres_url: str) 
         await one.prepare_embedder("e", 32)
         made = do(postgres_url, "SELECT indexname FROM pg_indexes WHERE indexname LIKE 'passage_vector_near%%'")
         assert made == [(name,)]
+
+
+async def test_who_is_stopped_by_another_server_that_makes_the_index_looks_again(postgres_url: str) -> None:
+    async with open_store(postgres_url) as store:
+        search, stopped = store._vectors, [psycopg.errors.InternalError_("tuple concurrently updated")]
+        run = search._run
+
+        def run_in_the_end(*what: Any) -> None:
+            if stopped:
+                raise stopped.pop()
+            run(*what)
+
+        search._run = run_in_the_end  # type: ignore[method-assign]  # as the database does at such a moment
+        await store.prepare_embedder("e", 4)
+        assert is_valid(postgres_url, index_name("e", 4))
+
+
+async def test_vectors_are_stored_a_few_at_a_time_because_the_index_holds_others_up(postgres_url: str) -> None:
+    vectors = made_vectors(20, 4, seed=1)
+    async with open_store(postgres_url) as store:
+        await store.keep_passages(MINE, [NewPassage(id=f"m_{n}", name=f"n{n}", text="t") for n in range(20)], "e")
+        waiting = await store.unembedded("e", 100)
+        before = store.commits
+        await store.keep_vectors(
+            "e",
+            [
+                NewVector(key=one.key, version=one.version, vector=vector.tobytes())
+                for one, vector in zip(waiting, vectors, strict=True)
+            ],
+        )
+        assert store.commits - before == 3
+        assert await store.unembedded("e", 100) == ()
 
 
 async def test_an_index_that_was_left_half_made_is_made_anew(postgres_url: str) -> None:

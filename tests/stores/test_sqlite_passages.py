@@ -8,7 +8,9 @@ import random
 import sqlite3
 import struct
 import sys
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,10 @@ import pytest
 
 from amoxi_py.domain.memory import space_of
 from amoxi_py.domain.principal import Principal
+from amoxi_py.errors import StoreDamaged
 from amoxi_py.ports.passages import NewPassage
 from amoxi_py.stores.sql.transaction import Row
+from amoxi_py.stores.sqlite.connection import connect_to_write
 from amoxi_py.stores.sqlite.matrices import BLOCK, Matrices, NumpyBlock, PlainBlock, block_of
 from amoxi_py.stores.sqlite.store import SqliteStore
 
@@ -69,7 +73,10 @@ async def test_nothing_of_what_was_remembered_of_a_forgotten_principal_is_in_any
     await store.close()
 
 
-async def test_words_that_were_forgotten_leave_the_index_soon_after(tmp_path: Path) -> None:
+async def test_words_that_were_forgotten_leave_the_index_and_then_all_files_soon_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amoxi_py.stores.sqlite.store._WIPE_AFTER_S", 0.01)
     store = SqliteStore(tmp_path)
     await store.open(lambda events: None)
     await keep(store, "zyxwomat is her pony")
@@ -90,7 +97,36 @@ async def test_words_that_were_forgotten_leave_the_index_soon_after(tmp_path: Pa
     for text in ("quirxlbop was written", "and is written over"):
         await store.keep_passages(SPACE, [NewPassage(id="mem_1", name="pet", text=text)], "e")
     await until_gone(b"quirxlbop")
+    async with asyncio.timeout(60):
+        while any(folder_holds(tmp_path, secret) for secret in (b"zyxwomat", b"quirxlbop")):
+            await asyncio.sleep(0.02)
     assert [one.name for one in await store.search_passages(SPACE, "something", None, "e", 5)] == ["something else"]
+    await store.close()
+
+
+async def test_what_is_forgotten_while_the_index_is_rewritten_leaves_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amoxi_py.stores.sqlite.store._WIPE_AFTER_S", 0.01)
+    store = SqliteStore(tmp_path)
+    await store.open(lambda events: None)
+    await keep(store, "first", "quirxlbop")
+    await keep(store, "something else")
+    forgotten = asyncio.Event()
+    wipe = store._wipe_words
+
+    async def wipe_and_forget() -> None:
+        await wipe()
+        if not forgotten.is_set():
+            await store.forget_passages(SPACE, ["quirxlbop"])
+            forgotten.set()
+
+    store._wipe_words = wipe_and_forget  # type: ignore[method-assign]  # somebody forgets at its end
+    await store.forget_passages(SPACE, ["first"])
+    await forgotten.wait()
+    async with asyncio.timeout(60):
+        while folder_holds(tmp_path, b"quirxlbop"):
+            await asyncio.sleep(0.02)
     await store.close()
 
 
@@ -114,6 +150,24 @@ async def test_the_nearest_are_exact_with_numpy_and_without(kind: type[Any], mon
     assert block_of([], 24).nearest(asked, 10) == []
 
 
+async def test_a_python_without_fts5_is_told_and_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class WithoutFts5:
+        def __init__(self, *given: Any) -> None:
+            self._connection = connect_to_write(*given)
+            self.close = self._connection.close
+
+        def execute(self, statement: str) -> Any:
+            return self._connection.execute(statement.replace("'fts5'", "'it has not'"))
+
+    monkeypatch.setattr("amoxi_py.stores.sqlite.migrate.connect_to_write", WithoutFts5)
+    with pytest.raises(StoreDamaged, match="no FTS5"):
+        await SqliteStore(tmp_path).open(lambda events: None)
+    with closing(sqlite3.connect(tmp_path / "amoxi.db")) as database:
+        assert database.execute("SELECT name FROM sqlite_schema").fetchall() == []
+
+
 async def test_vectors_are_read_once_for_each_version_of_a_space() -> None:
     matrices, reads = Matrices(), list[int]()
     vectors = random_vectors(5, 8)
@@ -127,6 +181,33 @@ async def test_vectors_are_read_once_for_each_version_of_a_space() -> None:
     assert matrices.nearest(reading(vectors[3:], reads), 8, 2, vectors[3], "e", 1) == [1000]
     assert matrices.nearest(reading(vectors[4:], reads), 7, 2, vectors[4], "other", 1) == [1000]
     assert len(reads) == 4, "another space and another embedder are of their own"
+
+
+async def test_searches_at_once_read_a_space_once_and_not_each_into_memory_of_its_own() -> None:
+    matrices, reads, begun, second = Matrices(), list[int](), threading.Event(), threading.Event()
+    vectors = random_vectors(5, 8)
+
+    def read(after: int) -> list[Row]:
+        if begun.is_set():
+            second.set()
+        begun.set()
+        second.wait(0.2)
+        return reading(vectors, reads)(after)
+
+    with ThreadPoolExecutor(2) as threads:
+        one = threads.submit(matrices.nearest, read, 7, 1, vectors[0], "e", 1)
+        begun.wait()
+        other = threads.submit(matrices.nearest, read, 7, 1, vectors[1], "e", 1)
+        assert [*one.result(), *other.result()] == [1000, 1001]
+    assert reads == [0]
+
+
+async def test_vectors_of_another_size_are_never_compared_and_need_no_memory_of_the_first() -> None:
+    matrices, reads = Matrices(), list[int]()
+    vectors = [*random_vectors(2, 8), *random_vectors(2, 4)]
+    for wanted, best in ((vectors[1], 1001), (vectors[3], 1003), (vectors[0], 1000)):
+        assert matrices.nearest(reading(vectors, reads), 7, 1, wanted, "e", 1) == [best]
+    assert len(reads) == 2
 
 
 async def test_an_older_version_never_takes_the_place_of_a_newer_one() -> None:

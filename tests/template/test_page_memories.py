@@ -73,6 +73,40 @@ def test_a_person_sees_what_is_remembered_and_has_it_forgotten(shop_model: Any, 
 
 
 @pytest.mark.usefixtures("remembering")
+def test_what_is_left_is_shown_when_all_that_was_shown_is_forgotten(shop_model: Any, open_page: Any) -> None:
+    chat = open_page(f"{shop_model(SCRIPT).url}/chat/support-agent")
+    for number, fact in enumerate(FACTS, 1):
+        chat.say(fact)
+        expect(chat.answers.filter(has_text="I keep that in mind.")).to_have_count(number)
+    chat.page.route(  # one on a page
+        re.compile(r"/memories\?"), lambda route: route.continue_(url=route.request.url.replace("limit=30", "limit=1"))
+    )
+    chat.page.set_viewport_size({"width": 1000, "height": 130})  # as beside a long list of conversations
+    expect(chat.button("What is remembered")).to_be_in_viewport(ratio=1)
+    chat.page.set_viewport_size({"width": 1000, "height": 720})
+    chat.button("What is remembered").click()
+    dialog = chat.page.get_by_role("dialog", name="What is remembered of you")
+    items = dialog.get_by_role("listitem")
+    expect(items).to_have_text([re.compile("Basel")])
+    dialog.get_by_role("button", name="Forget: She lives").click()
+    expect(items).to_have_text([re.compile("shoe size")])
+
+    held: list[Any] = []
+    chat.page.unroute_all()
+    chat.page.route(re.compile(r"/memories\?"), lambda route: held.append((route, route.fetch())))
+    dialog.get_by_label("Search").fill("shoe dog")
+    chat.until(lambda: held)
+    dialog.get_by_role("button", name="Forget: Her shoe").click()
+    expect(dialog.get_by_role("status")).to_have_text("Forgotten.")
+    chat.until(lambda: len(memories(chat)) == 1)
+    route, late = held[0]
+    assert "shoe size" in late.text()
+    route.fulfill(response=late)
+    expect(items).to_have_text([re.compile("She hikes")])
+    assert chat.unexpected() == []
+
+
+@pytest.mark.usefixtures("remembering")
 def test_on_a_narrow_screen_it_is_in_the_drawer_and_an_error_is_told(shop_model: Any, open_page: Any) -> None:
     server = shop_model(SCRIPT)
     chat = open_page(f"{server.url}/chat/support-agent", viewport={"width": 390, "height": 700})

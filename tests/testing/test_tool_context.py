@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from amoxi_py import Principal, StepError, SyncToolContext, ToolContext, ToolError, step, tool
+from amoxi_py import Memory, Principal, StepError, SyncToolContext, ToolContext, ToolError, step, tool
 from amoxi_py.errors import ValueNotStorable
 from amoxi_py.testing import Interrupted, tool_context
 
@@ -165,9 +165,34 @@ def test_a_context_has_a_memory_that_the_next_try_shares() -> None:
         asyncio.run(ctx.again().remember(""))
 
 
+@pytest.mark.anyio
+async def test_what_a_step_remembers_stays_when_the_step_does_not_run_again() -> None:
+    tries: list[str] = []
+
+    @step(retries=1)
+    async def learn(ctx: ToolContext) -> Memory:
+        memory = await ctx.remember("likes tea")
+        tries.append(memory.id)
+        if len(tries) == 1:
+            raise RuntimeError("not yet")
+        return memory
+
+    async def call(ctx: ToolContext) -> Memory:
+        memory = await ctx.step("learn", learn, ctx)
+        await ctx.remember("lives in Lima")
+        return memory
+
+    ctx = tool_context()
+    memory = await call(ctx)
+    assert await call(ctx.again()) == memory
+    assert tries == [memory.id, memory.id]
+    assert [one.text for one in ctx.remembered] == ["likes tea", "lives in Lima"]
+
+
 def test_a_sync_context_has_one_too() -> None:
     ctx = tool_context(sync=True, memories={"address": "lives in Lima"})
     assert [memory.text for memory in ctx.recall("Who lives in Lima?")] == ["lives in Lima"]
+    assert [memory.text for memory in ctx.recall("the address")] == ["lives in Lima"]
     assert ctx.remember("has a cat", metadata={"by": "me"}).metadata == {"by": "me"}
     assert ctx.forget("address")
     assert ([memory.text for memory in ctx.remembered], ctx.search_docs("x")) == (["has a cat"], [])

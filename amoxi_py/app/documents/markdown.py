@@ -12,7 +12,14 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 BETWEEN_HEADINGS = " > "
-_FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?:.*\n){0,200}?(?:---|\.\.\.)[ \t]*(?:\n|\Z)")
+_FRONT_MATTER = re.compile(
+    r"""\A---[ \t]*\n
+    (?=[\w-]+[ \t]*:|---)  # a key: else the line is a rule, and what follows it is told
+    ((?:.*\n){0,200}?)
+    (?:---|\.\.\.)[ \t]*(?:\n|\Z)""",
+    re.VERBOSE,
+)
+_TITLE = re.compile(r"^title[ \t]*:[ \t]*([\"']?)(.+?)\1[ \t]*$", re.MULTILINE)
 _COMMENT = re.compile(r"\s*<!--(?:(?!-->).)*-->\s*", re.DOTALL)
 _EMPTY_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")
 
@@ -20,13 +27,18 @@ _EMPTY_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")
 def markdown_blocks(text: str) -> Iterator[Block]:
     """Give the blocks of a Markdown document; a heading with nothing below it is a block by itself.
 
-    Front matter and comments are left out: they are not what a reader is told.
+    Front matter and comments are left out, because they are not what a reader is told; but a title in front matter is
+    that of the page, for which many sites have no heading.
     """
     from markdown_it import MarkdownIt  # here: only who reads Markdown waits for it
 
-    text = _FRONT_MATTER.sub("", text.replace("\r\n", "\n").replace("\r", "\n"), count=1)
-    lines = text.split("\n")
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     above: list[tuple[int, str]] = []
+    if front := _FRONT_MATTER.match(text):
+        text = text[front.end() :]
+        if named := _TITLE.search(front[1]):
+            above.append((1, named[2]))  # a first heading of the highest rank takes its place
+    lines = text.split("\n")
     bare = ""  # the place of a heading that nothing has followed yet
     of_headings = MarkdownIt("commonmark")
     tokens = MarkdownIt("commonmark").enable("table").disable("inline").parse(text)  # only headings are looked into

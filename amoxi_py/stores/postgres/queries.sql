@@ -1651,6 +1651,9 @@ ON CONFLICT (space, md5(source)) DO UPDATE SET digest = excluded.digest
 -- name: drop_source
 DELETE FROM @passage_source WHERE space = :space AND md5(source) = md5(:source::text)
 
+-- name: unsettle_sources
+UPDATE @passage_source SET digest = '' WHERE space = :space
+
 -- name: drop_sources
 DELETE FROM @passage_source WHERE space = :space
 

@@ -254,6 +254,8 @@ class PostgresStore(SqlStore):
 
     # -- passages
 
+    vectors_at_once = 8  # an index of pgvector's takes one to three milliseconds for each
+
     async def prepare_embedder(self, embedder: str, dimensions: int) -> None:
         refuse_other_size(embedder, dimensions, await self._read(lambda tx: tx.rows("vector_size", embedder=embedder)))
         await asyncio.to_thread(self._prepare, embedder, dimensions)

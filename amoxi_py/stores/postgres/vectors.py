@@ -45,6 +45,7 @@ _GAP = re.compile(r"\{(\w+)\}")
 _MADE_BY_OTHERS = (
     psycopg.errors.DeadlockDetected,
     psycopg.errors.DuplicateTable,
+    psycopg.errors.InternalError_,  # "tuple concurrently updated"
     psycopg.errors.UniqueViolation,
     psycopg.errors.UndefinedObject,
 )
@@ -133,6 +134,7 @@ class VectorSearch:
     def _make(self, connection: psycopg.Connection[Row], embedder: str, dimensions: int, state: _State) -> None:
         schema = state.schema
         assert schema is not None
+        failure: psycopg.Error | None = None
         for _ in range(_TRIES):
             if state.valid:
                 return
@@ -143,9 +145,12 @@ class VectorSearch:
                 if state.there:  # who made it was stopped
                     self._run(connection, "drop_index", schema, embedder, dimensions)
                 self._run(connection, "make_index", schema, embedder, dimensions)
-            except _MADE_BY_OTHERS:  # two at the same moment: one was stopped, and may have left half of it
+            except _MADE_BY_OTHERS as error:  # two at the same moment: one was stopped, and may have left half of it
+                failure = error
                 time.sleep(random.uniform(0.05, 0.5))  # noqa: S311 - not a secret
             state = self._ask(connection, embedder, dimensions)
+        if failure is not None and not state.valid:
+            self._tell_slow(failure, "the next start tries again")
 
     def _run(self, connection: psycopg.Connection[Row], name: str, schema: str, embedder: str, dimensions: int) -> None:
         connection.execute(self._statement(name, schema, embedder, dimensions).text)

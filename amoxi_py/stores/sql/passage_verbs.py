@@ -20,6 +20,9 @@ from amoxi_py.stores.sql.verb import Act, Touches
 class PassageVerbs(VerbDoor):
     """`PassageStore` in terms of statements, and of what a dialect knows of vectors."""
 
+    vectors_at_once = 64
+    """The most vectors of a transaction of `keep_vectors`: other verbs wait for it."""
+
     @abstractmethod
     async def prepare_embedder(self, embedder: str, dimensions: int) -> None:
         """Make what the search of its vectors needs."""
@@ -100,6 +103,10 @@ class PassageVerbs(VerbDoor):
         return await self._read(lambda tx: held.unembedded(tx, embedder, limit))
 
     async def keep_vectors(self, embedder: str, vectors: Sequence[NewVector]) -> None:
+        for start in range(0, len(vectors), self.vectors_at_once):
+            await self._keep_some_vectors(embedder, vectors[start : start + self.vectors_at_once])
+
+    async def _keep_some_vectors(self, embedder: str, vectors: Sequence[NewVector]) -> None:
         spaces = await self._read(lambda tx: held.spaces_of_passages(tx, {one.key for one in vectors}))
         if spaces:
             keep = Act(

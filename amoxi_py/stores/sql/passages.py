@@ -106,15 +106,22 @@ def forget_passages(batch: Batch, space: str, names: Sequence[str]) -> int:
 
 def forget_passage(batch: Batch, space: str, id: str) -> int:
     """Delete one by its id; return whether it was there."""
-    return _forget(batch.tx, space, lambda key: batch.tx.rows("passages_with_ids", space=key, rows=json_rows([id])))
+    wanted = json_rows([clean_text(id)])
+    return _forget(batch.tx, space, lambda key: batch.tx.rows("passages_with_ids", space=key, rows=wanted))
 
 
 def clear_some(batch: Batch, space: str) -> int:
-    """Delete some of a space, and its sources; return how many."""
-    found = find_space(batch.tx, space)
-    if found is not None:
-        batch.tx.run("drop_sources", space=found[0])
-    return _forget(batch.tx, space, lambda key: batch.tx.rows("some_passages", space=key, limit=AT_ONCE))
+    """Delete some of a space, and its sources with the last of them; return how many.
+
+    Until then a source has no digest: whoever ends between pieces leaves none that seems to be there as it was.
+    """
+
+    def some(key: int) -> list[Row]:
+        rows = batch.tx.rows("some_passages", space=key, limit=AT_ONCE)
+        batch.tx.run("unsettle_sources" if len(rows) == AT_ONCE else "drop_sources", space=key)
+        return rows
+
+    return _forget(batch.tx, space, some)
 
 
 def list_passages(tx: Transaction, space: str, limit: int, cursor: str | None) -> Page[Passage]:
@@ -279,7 +286,7 @@ def _write(
         ]
         keys |= zip((one.name for one in new), tx.insert_all("insert_passages", rows), strict=True)
     if new or reworded:
-        worded = [(keys[one.name], space, " ".join(words_of(one.text))) for one in (*new, *reworded)]
+        worded = [(keys[one.name], space, " ".join(_words(one))) for one in (*new, *reworded)]
         tx.run_all("keep_words", worded)
     embedded = [one for one in wanted.values() if one.vector is not None]
     for one in embedded:
@@ -289,6 +296,12 @@ def _write(
     if unsettled:
         tx.run("settle_embedders", rows=json_rows(sorted(unsettled)), embedder=embedder)
     return keys, bool(reworded)
+
+
+def _words(passage: NewPassage) -> list[str]:
+    """Return the words that a passage is found by: of a memory those of its name too, which somebody chose."""
+    named = passage.source is None and passage.name != passage.id
+    return words_of(f"{passage.name} {passage.text}" if named else passage.text)
 
 
 def _check_room(tx: Transaction, space: int, new: int, at_most: int) -> None:

@@ -11,7 +11,7 @@ import sys
 import threading
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import nlargest
 from operator import mul
 from typing import Any, Final, Protocol
@@ -24,6 +24,7 @@ _KEY_BYTES: Final = 36
 _SLIGHT: Final = 1e-6  # what is no more alike is not alike: it may be a rounding error
 
 Scored = tuple[float, int]
+_Key = tuple[int, str, int]  # a space, an embedder, and how many numbers a vector has
 ReadBlock = Callable[[int], Sequence[Row]]
 """Gives the next `BLOCK` rows after a key: key, passage, vector."""
 
@@ -45,8 +46,9 @@ class Matrices:
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most = most_bytes
         self._size = 0
-        self._held: OrderedDict[tuple[int, str], tuple[int, list[Block]]] = OrderedDict()
+        self._held: OrderedDict[_Key, tuple[int, list[Block]]] = OrderedDict()
         self._lock = threading.Lock()
+        self._reading = threading.Lock()
 
     @property
     def size(self) -> int:
@@ -55,15 +57,16 @@ class Matrices:
 
     def nearest(self, read: ReadBlock, space: int, version: int, vector: bytes, embedder: str, limit: int) -> list[int]:
         """Return the passages of a space whose vectors are nearest, the nearest first."""
-        blocks: Sequence[Block] | Iterator[Block] | None = self._find(space, embedder, version)
+        of = (space, embedder, len(vector) // 4)
+        blocks = self._find(of, version)
         if blocks is None:
-            blocks = self._read(read, space, version, embedder, len(vector) // 4)
-        best: list[Scored] = []
-        for block in blocks:
-            best = nlargest(limit, [*best, *block.nearest(vector, limit)], key=_rank)
-        return [passage for _, passage in best]
+            with self._reading:  # one at a time: what they read before it is known to be too much adds up
+                blocks = self._find(of, version)
+                if blocks is None:
+                    return _nearest_of(self._read(read, of, version), vector, limit)
+        return _nearest_of(blocks, vector, limit)
 
-    def _read(self, read: ReadBlock, space: int, version: int, embedder: str, dimensions: int) -> Iterator[Block]:
+    def _read(self, read: ReadBlock, of: _Key, version: int) -> Iterator[Block]:
         blocks: list[Block] = []
         size, after = 0, 0
         rows: Sequence[Row] = ((),) * BLOCK
@@ -71,7 +74,7 @@ class Matrices:
             rows = read(after)
             if rows:
                 after = rows[-1][0]
-            block = block_of(rows, dimensions)
+            block = block_of(rows, of[2])
             size += block.size
             if size <= self._most:
                 blocks.append(block)
@@ -79,29 +82,29 @@ class Matrices:
                 blocks.clear()
             yield block
         if size <= self._most:
-            self._hold(space, embedder, version, blocks)
+            self._hold(of, version, blocks)
 
-    def _find(self, space: int, embedder: str, version: int) -> list[Block] | None:
+    def _find(self, of: _Key, version: int) -> list[Block] | None:
         with self._lock:
-            held = self._held.get((space, embedder))
+            held = self._held.get(of)
             if held is None or held[0] != version:
                 return None
-            self._held.move_to_end((space, embedder))
+            self._held.move_to_end(of)
             return held[1]
 
-    def _hold(self, space: int, embedder: str, version: int, blocks: list[Block]) -> None:
+    def _hold(self, of: _Key, version: int, blocks: list[Block]) -> None:
         with self._lock:
-            older = self._held.get((space, embedder))
+            older = self._held.get(of)
             if older is not None and older[0] > version:  # this search began earlier, and has ended later
                 return
-            self._let_go(space, embedder)
-            self._held[space, embedder] = (version, blocks)
+            self._let_go(of)
+            self._held[of] = (version, blocks)
             self._size += _size(blocks)
             while self._size > self._most:
-                self._let_go(*next(iter(self._held)))
+                self._let_go(next(iter(self._held)))
 
-    def _let_go(self, space: int, embedder: str) -> None:
-        held = self._held.pop((space, embedder), None)
+    def _let_go(self, of: _Key) -> None:
+        held = self._held.pop(of, None)
         if held is not None:
             self._size -= _size(held[1])
 
@@ -159,6 +162,13 @@ class PlainBlock:
             for place, passage in enumerate(self._passages)
         )
         return nlargest(limit, [one for one in cosines if one[0] > _SLIGHT], key=_rank)
+
+
+def _nearest_of(blocks: Iterable[Block], vector: bytes, limit: int) -> list[int]:
+    best: list[Scored] = []
+    for block in blocks:
+        best = nlargest(limit, [*best, *block.nearest(vector, limit)], key=_rank)
+    return [passage for _, passage in best]
 
 
 def _rank(scored: Scored) -> tuple[float, int]:

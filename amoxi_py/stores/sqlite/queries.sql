@@ -1403,6 +1403,9 @@ ON CONFLICT (space, source) DO UPDATE SET digest = excluded.digest
 -- name: drop_source
 DELETE FROM passage_source WHERE space = :space AND source = :source
 
+-- name: unsettle_sources
+UPDATE passage_source SET digest = '' WHERE space = :space
+
 -- name: drop_sources
 DELETE FROM passage_source WHERE space = :space
 

@@ -79,6 +79,7 @@ class SqliteStore(SqlStore):
         self._file_work = FileWork(self._files, self._file)
         self._sweep = Sweep(self._sweep_unused, sweep_every_s)
         self._matrices = Matrices()
+        self._to_wipe = False
         self._wiping: asyncio.Task[None] | None = None
 
     @property
@@ -207,13 +208,17 @@ class SqliteStore(SqlStore):
         return self._matrices.nearest(lambda after: read(after=after), space, version, vector, embedder, limit)
 
     def _wipe_words_soon(self) -> None:
+        self._to_wipe = True
         if self._wiping is None or self._wiping.done():
             self._wiping = asyncio.create_task(self._wipe_words_later())
 
     async def _wipe_words_later(self) -> None:
-        await asyncio.sleep(_WIPE_AFTER_S)
-        with suppress(AmoxiError):  # the next sweep does it
-            await self._wipe_words()
+        while self._to_wipe:
+            await asyncio.sleep(_WIPE_AFTER_S)
+            self._to_wipe = False
+            with suppress(AmoxiError):  # the next sweep does it
+                await self._wipe_words()
+                await self._clear_log()  # until then the file has the old pages, and the log too
 
     async def _wipe_words(self) -> None:
         """Rewrite the index of words in pieces: until it is one, what was deleted is only crossed out in it."""

@@ -18,13 +18,19 @@ export function Memories({ client, onClose }) {
   const [sure, setSure] = useState(false); // whether the question about all of them is shown
   const dialog = useRef(null);
   const asked = useRef(0);
+  const gone = useRef(new Set()); // ids that were forgotten here: an answer that was under way may still have them
   const id = useId();
+  const q = wanted.trim();
+  const more = q ? null : list?.next_cursor; // a search has one page
 
   useEffect(() => dialog.current.showModal(), []);
   useEffect(() => {
     const due = setTimeout(() => load(), list === null ? 0 : PAUSE_MS);
     return () => clearTimeout(due);
   }, [wanted]);
+  useEffect(() => {
+    if (more && list.items.length === 0) load(more); // all that was shown is forgotten
+  }, [list]);
 
   async function attempt(action) {
     try {
@@ -39,10 +45,10 @@ export function Memories({ client, onClose }) {
 
   async function load(cursor = null) {
     const number = ++asked.current;
-    const q = wanted.trim() || undefined;
-    const page = await attempt(() => client.memories({ q, cursor }));
+    const page = await attempt(() => client.memories({ q: q || undefined, cursor }));
     if (!page || number !== asked.current) return; // another one was asked for meanwhile
-    setList({ items: cursor ? [...list.items, ...page.items] : page.items, next_cursor: page.next_cursor });
+    const items = page.items.filter((each) => !gone.current.has(each.id));
+    setList((now) => ({ items: cursor ? [...now.items, ...items] : items, next_cursor: page.next_cursor }));
   }
 
   async function forget(memory) {
@@ -53,6 +59,7 @@ export function Memories({ client, onClose }) {
       return true;
     });
     if (!done) return;
+    gone.current.add(memory.id);
     setList((now) => ({ ...now, items: now.items.filter((each) => each.id !== memory.id) }));
     setTold("Forgotten.");
     dialog.current?.querySelector("[data-focus]")?.focus(); // the button that had it is gone
@@ -60,6 +67,7 @@ export function Memories({ client, onClose }) {
 
   async function forgetAll() {
     if (!(await attempt(async () => (await client.forgetAll(), true)))) return;
+    asked.current++; // an answer that is under way has what is gone
     setList({ items: [], next_cursor: null });
     setSure(false);
     setTold("All of it is forgotten.");
@@ -72,18 +80,18 @@ export function Memories({ client, onClose }) {
       <input id=${id} type="text" autocomplete="off" maxlength="1000" value=${wanted} onInput=${(event) => setWanted(event.target.value)} /></div>
     <p class="visually-hidden" role="status">${told}</p>
     <p class="problem" role="alert">${problem && html`<span aria-hidden="true">! </span>${visible(problem)}`}</p>
-    ${list?.items.length === 0 && html`<p class="none">${wanted.trim() ? "Nothing fits." : "Nothing yet."}</p>`}
+    ${list?.items.length === 0 && !more && html`<p class="none">${q ? "Nothing fits." : "Nothing yet."}</p>`}
     <ul>${list?.items.map((each) => html`<li key=${each.id}>
       <div><p>${visible(each.text)}</p><small>${each.key && html`${visible(each.key)} · `}<time datetime=${each.updated_at}>${new Date(each.updated_at).toLocaleDateString()}</time></small></div>
       <button type="button" class="quiet delete" aria-label=${`Forget: ${visible(each.text).slice(0, 80)}`} onClick=${() => forget(each)}><span aria-hidden="true">✕</span></button>
     </li>`)}</ul>
-    ${list?.next_cursor && html`<button type="button" class="more" onClick=${() => load(list.next_cursor)}>Show more</button>`}
+    ${more && html`<button type="button" class="more" onClick=${() => load(more)}>Show more</button>`}
     ${sure && html`<p class="question">Forget all of it? It cannot be brought back.</p>`}
     <div class="buttons">
       ${sure
         ? html`<button type="button" onClick=${() => setSure(false)}>Keep</button><button type="button" class="danger" onClick=${forgetAll}>Forget all</button>`
         : html`<button type="button" class="primary" onClick=${() => dialog.current.close()}>Close</button>
-          ${list?.items.length > 0 && !wanted.trim() && html`<button type="button" class="quiet" onClick=${() => setSure(true)}>Forget all…</button>`}`}
+          ${list?.items.length > 0 && !q && html`<button type="button" class="quiet" onClick=${() => setSure(true)}>Forget all…</button>`}`}
     </div>
   </dialog>`;
 }
