@@ -54,7 +54,7 @@ class Stage:
         if model is None:
             model = self._models.setdefault(wire, self.model(wire))
         self.playing[:] = [item]
-        return self.run(collect(model, request))  # type: ignore[no-any-return] # a runner's own types
+        return self.run(self.collect(model, request))  # type: ignore[no-any-return] # a runner's own types
 
     def reply(self, wire: str, item: Any, request: ModelRequest = REQUEST, *, model: Any = None) -> Reply:
         """Return the reply to a request."""
@@ -74,19 +74,19 @@ class Stage:
         """The body of the last request."""
         return json.loads(self.server.bodies[-1])
 
+    @staticmethod
+    async def collect(model: Any, request: ModelRequest) -> list[Item]:
+        items: list[Item] = []
+        try:
+            async for item in model.stream(request):
+                items.append(item)  # noqa: PERF401 - what came before a failure counts
+        except ModelFailed as failed:
+            items.append(failed)
+        return items
+
     def close(self) -> None:
         for model in self._made:
             self.run(model.aclose())
-
-
-async def collect(model: Any, request: ModelRequest) -> list[Item]:
-    items: list[Item] = []
-    try:
-        async for item in model.stream(request):
-            items.append(item)  # noqa: PERF401 - what came before a failure counts
-    except ModelFailed as failed:
-        items.append(failed)
-    return items
 
 
 @pytest.fixture(scope="module")

@@ -85,22 +85,12 @@ async def refusing() -> AsyncIterator[tuple[str, list[str]]]:
         yield url, heads
 
 
-async def failures(*models: Any) -> list[Any]:
+async def failures(stage: Any, *models: Any) -> list[Any]:
     """Return what a request to each model fails with."""
-    items = [await collect(model, ASK) for model in models]
+    items = [await stage.collect(model, ASK) for model in models]
     for model in models:
         await model.aclose()
     return [found[-1] for found in items]
-
-
-async def collect(model: Any, request: ModelRequest) -> list[Any]:
-    items: list[Any] = []
-    try:
-        async for item in model.stream(request):
-            items.append(item)  # noqa: PERF401 - what came before a failure counts
-    except ModelFailed as failed:
-        items.append(failed)
-    return items
 
 
 def asked(stage: Any, wire: str, talk: Any, **more: Any) -> tuple[Any, float]:
@@ -133,7 +123,7 @@ def test_nothing_of_the_process_goes_to_a_provider_beside_the_key_that_was_given
 
     async def ask() -> tuple[list[Any], list[str]]:
         async with refusing() as (url, told):
-            return await failures(stage.model(wire, url=url, key="sk-of-the-tenant")), told
+            return await failures(stage, stage.model(wire, url=url, key="sk-of-the-tenant")), told
 
     (failed,), heads = stage.run(ask())
     assert failed.code == "model_refused"
@@ -162,7 +152,7 @@ def test_the_organization_and_the_project_of_a_named_model_are_the_environments_
             keys = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": url}
             named: Any = resolve_model("openai:m", {**keys, "OPENAI_ORG_ID": "org-1", "OPENAI_PROJECT_ID": " "})
             made = stage.model("openai", url=url, organization="org-2", project="proj-2")
-            await failures(named, made)
+            await failures(stage, named, made)
             return told
 
     first, second = stage.run(heads())
@@ -185,7 +175,7 @@ def test_the_key_and_the_version_are_sent_as_the_providers_own_sdk_sends_them(st
     async def heads() -> list[str]:
         async with refusing() as (url, told):
             await ask_by_sdk(f"{url}/x")
-            await failures(stage.model(wire, url=f"{url}/x/", key="k"))
+            await failures(stage, stage.model(wire, url=f"{url}/x/", key="k"))
             return told
 
     theirs, ours = ([*head.split("\r\n")] for head in stage.run(heads()))
@@ -199,7 +189,7 @@ def test_the_key_and_the_version_are_sent_as_the_providers_own_sdk_sends_them(st
 def test_a_header_of_the_options_takes_the_place_of_ours_however_it_is_written(stage: Any, wire: str) -> None:
     async def head() -> str:
         async with refusing() as (url, told):
-            await failures(stage.model(wire, url=url, options={"extra_headers": {"AUTHORIZATION": "Other k"}}))
+            await failures(stage, stage.model(wire, url=url, options={"extra_headers": {"AUTHORIZATION": "Other k"}}))
             return told[0]
 
     lines = stage.run(head()).split("\r\n")
@@ -225,7 +215,7 @@ def test_the_proxy_of_the_environment_is_used_but_for_the_hosts_that_are_excepte
             monkeypatch.setenv("http_proxy", url)
             monkeypatch.setenv("no_proxy", "127.0.0.1" if excepted else "other.localhost")
             address = url if excepted else "http://models.localhost:1"
-            failed = await failures(stage.model(wire, url=f"{address}/v1?api-version=2"))
+            failed = await failures(stage, stage.model(wire, url=f"{address}/v1?api-version=2"))
             return told[0], failed
 
     first, failed = stage.run(head())
@@ -241,7 +231,7 @@ def test_a_proxy_may_be_named_without_http_and_with_a_password(
     async def head() -> str:
         async with refusing() as (url, told):
             monkeypatch.setenv("http_proxy", prefix + url.removeprefix("http://"))
-            await failures(stage.model(wire, url="http://models.localhost:1"))
+            await failures(stage, stage.model(wire, url="http://models.localhost:1"))
             return told[0]
 
     told = stage.run(head())
@@ -259,7 +249,7 @@ def test_an_ipv6_host_is_excepted_from_the_proxy_however_it_is_written(
             monkeypatch.setenv("http_proxy", url)
             for name in ("::2", excepted):
                 monkeypatch.setenv("no_proxy", name)
-                await failures(stage.model(wire, url="http://[::1]:1"))
+                await failures(stage, stage.model(wire, url="http://[::1]:1"))
             return told
 
     assert len(stage.run(heads())) == 1, "the first time only"
@@ -277,7 +267,7 @@ def test_the_log_has_no_password_of_a_proxy_and_no_query_of_an_address(
         async with listening(garble) as url:
             monkeypatch.setenv("https_proxy", url.replace("//", "//ann:very-secret@"))
             addresses = ("https://models.localhost", f"{url}/?key=very-secret")
-            return await failures(*(stage.model(wire, url=address) for address in addresses))
+            return await failures(stage, *(stage.model(wire, url=address) for address in addresses))
 
     refused, garbled = map(str, stage.run(told()))
     assert "407" in refused
@@ -290,7 +280,7 @@ def test_a_certificate_that_is_not_trusted_is_not_a_fault_of_the_request(stage: 
 
     async def ask() -> list[Any]:
         async with listening(lambda head, writer: writer.drain(), "localhost", tls) as url:
-            return await failures(stage.model(wire, url=url))
+            return await failures(stage, stage.model(wire, url=url))
 
     (failed,) = stage.run(ask())
     assert (failed.code, failed.retryable) == ("model_unavailable", True)
@@ -300,7 +290,9 @@ def test_a_certificate_that_is_not_trusted_is_not_a_fault_of_the_request(stage: 
 def test_a_request_of_many_megabytes_arrives_whole(stage: Any, wire: str) -> None:
     long = "é" * 1_500_000
     stage.playing[:] = ["Hi."]
-    items = stage.run(collect(stage.model(wire), ModelRequest(instructions="", messages=(UserMessage(text=long),))))
+    items = stage.run(
+        stage.collect(stage.model(wire), ModelRequest(instructions="", messages=(UserMessage(text=long),)))
+    )
     assert items[-1].text == "Hi."
     assert long in json.dumps(stage.body, ensure_ascii=False)
 
