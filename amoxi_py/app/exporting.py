@@ -15,6 +15,7 @@ from amoxi_py.domain.event import message_json, time_text
 from amoxi_py.domain.ids import call_id
 from amoxi_py.domain.memory import space_of
 from amoxi_py.domain.principal import Principal, principal_to_json
+from amoxi_py.engine.memories import memory_of
 from amoxi_py.engine.operator import Operator
 from amoxi_py.errors import NotFound
 from amoxi_py.ports.kept_data import KeptRun
@@ -68,13 +69,14 @@ async def export_principal(operator: Operator, principal: Principal) -> AsyncGen
             "sha256": file.digest,
             "created_at": time_text(file.created_at),
         }
-    async for memory in _all(lambda cursor: store.list_passages(space_of(principal), cursor=cursor)):
+    async for passage in _all(lambda cursor: store.list_passages(space_of(principal), cursor=cursor)):
+        memory = memory_of(passage)
         yield {
             "type": "memory",
             "id": memory.id,
-            "key": None if memory.name == memory.id else memory.name,
+            "key": memory.key,
             "text": memory.text,
-            "metadata": decode_json(memory.metadata),
+            "metadata": memory.metadata,
             "created_at": time_text(memory.created_at),
             "updated_at": time_text(memory.updated_at),
         }

@@ -17,9 +17,9 @@ from amoxi_py.domain.usage import Usage
 from amoxi_py.errors import ModelFailed
 from amoxi_py.models.encoded_files import ENCODED
 from amoxi_py.models.failures import failure_in_stream, no_room_for_words
-from amoxi_py.models.http_model import HttpModel
 from amoxi_py.models.kept import keep
 from amoxi_py.models.openai_adjusting import Adjustments
+from amoxi_py.models.openai_api import OpenAIApi
 from amoxi_py.models.openai_body import (
     KEPT_OF_CALLS,
     PROVIDER,
@@ -27,7 +27,7 @@ from amoxi_py.models.openai_body import (
     write_messages,
     write_tools,
 )
-from amoxi_py.models.openai_servers import OPENAI_ADDRESS, server_at
+from amoxi_py.models.openai_servers import server_at
 from amoxi_py.models.options import longest, request_options
 from amoxi_py.models.sent_files import read_forms
 from amoxi_py.ports.chat_model import CallRequest, ModelRequest, Reply, TextDelta, ToolSpec
@@ -35,10 +35,9 @@ from amoxi_py.ports.chat_model import CallRequest, ModelRequest, Reply, TextDelt
 _log = logging.getLogger("amoxi_py")
 
 _ONE_REQUEST = Usage(requests=1)
-_ACTS_FOR = ("OpenAI-Organization", "OpenAI-Project")
 
 
-class OpenAIModel(HttpModel):
+class OpenAIModel(OpenAIApi):
     """A model behind the Chat Completions API.
 
     Nothing of it comes from the process's environment: neither the address nor a header.
@@ -59,8 +58,6 @@ class OpenAIModel(HttpModel):
         project: The project that it acts for.
     """
 
-    _provider = "openai"
-    _address = OPENAI_ADDRESS
     _path = "/chat/completions"
 
     def __init__(
@@ -74,15 +71,10 @@ class OpenAIModel(HttpModel):
         organization: str | None = None,
         project: str | None = None,
     ) -> None:
-        super().__init__(model, api_key, base_url, options, timeout)
-        self._acts_for = (organization or None, project or None)
+        super().__init__(model, api_key, base_url, options, timeout, organization=organization, project=project)
         self._tools: tuple[tuple[ToolSpec, ...], list[dict[str, Any]]] = ((), [])
         self._learned = Adjustments()
         self._warned: set[str] = set()
-
-    @property
-    def identity(self) -> tuple[object, ...]:
-        return (*super().identity, *self._acts_for)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | Reply]:
         await ENCODED.prepare(request.messages)
@@ -108,20 +100,6 @@ class OpenAIModel(HttpModel):
                 if told not in self._warned:
                     self._warned.add(told)
                     _log.warning("the model %s %s: %s", self.name, told, failed)
-
-    def _headers(self) -> dict[str, str]:
-        acts_for = {name: value for name, value in zip(_ACTS_FOR, self._acts_for, strict=True) if value is not None}
-        return {"Authorization": f"Bearer {self._key}", **acts_for}
-
-    def _refusal(self, told: Any) -> tuple[str | None, str | None]:
-        if isinstance(told, list) and told:  # Gemini's way
-            told = told[0]
-        error = told.get("error", told) if isinstance(told, dict) else {}
-        if not isinstance(error, dict):
-            return None, str(error)
-        codes = [code for code in (error.get("code"), error.get("type")) if isinstance(code, str)]
-        words = error.get("message")
-        return next(iter(codes), None), words if isinstance(words, str) else None
 
     def _body(self, request: ModelRequest, options: dict[str, Any], adjusted: Adjustments) -> dict[str, Any]:
         server = server_at(self._base_url, options.pop("server", None))

@@ -8,7 +8,7 @@ from typing import Any
 from amoxi_py.domain.usage import NO_USAGE, Usage
 from amoxi_py.errors import ModelFailed
 from amoxi_py.models.offline_embedder import as_vector
-from amoxi_py.models.openai import OpenAIModel
+from amoxi_py.models.openai_api import OpenAIApi
 from amoxi_py.ports.chat_model import Reply
 
 DIMENSIONS: Mapping[str, int] = {
@@ -23,7 +23,7 @@ _MOST_LETTERS = 100_000  # OpenAI takes 300,000 tokens in one request, and a let
 _SILENCE_S = 60.0
 
 
-class OpenAIEmbedder(OpenAIModel):
+class OpenAIEmbedder(OpenAIApi):
     """Vectors of a model at OpenAI's API; its key, its headers and its refusals are those of any model there.
 
     Args:
@@ -49,7 +49,7 @@ class OpenAIEmbedder(OpenAIModel):
         project: str | None = None,
     ) -> None:
         self.dimensions = dimensions
-        super().__init__(model, api_key, base_url, timeout=_SILENCE_S, organization=organization, project=project)
+        super().__init__(model, api_key, base_url, None, _SILENCE_S, organization=organization, project=project)
 
     @property
     def name(self) -> str:

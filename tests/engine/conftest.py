@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -10,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from amoxi_py.declare.declarations import build_declarations
-from amoxi_py.declare.injection import open_instances
 from amoxi_py.engine.engine import Engine
 from amoxi_py.engine.settings import EngineSettings
 from amoxi_py.models.scripted import ScriptedModel
 from amoxi_py.stores.sqlite.store import SqliteStore
 
-sys.path.append(str(Path(__file__).parent))  # what the tests of memories share is imported by name
+sys.path.append(str(Path(__file__).parent))  # what tests of this folder share is imported by name
+
+from engines import play
 
 
 class OneModel:
@@ -39,24 +38,8 @@ def run_engine(
 ) -> Any:
     """Run a story on an engine of these agents and handlers, and return what it returns."""
 
-    async def main() -> Any:
-        declarations = build_declarations(agents)
-        async with open_instances(declarations.singletons, {}, declarations.providers) as instances:
-            engine = Engine(
-                store=store,
-                catalog=declarations.catalog,
-                instances=instances,
-                models=OneModel(ScriptedModel(script, record=False)),
-                settings=EngineSettings(**settings),
-                handlers=declarations.handlers,
-            )
-            await engine.start()
-            try:
-                return await story(engine)
-            finally:
-                await engine.stop()
-
-    return asyncio.run(main())
+    model = OneModel(ScriptedModel(script, record=False))
+    return play(story, agents, store=store, models=model, settings=EngineSettings(**settings))
 
 
 @pytest.fixture

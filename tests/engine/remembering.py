@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from engines import Story, play
+
 from amoxi_py import Principal, agent
-from amoxi_py.declare.declarations import build_declarations
-from amoxi_py.declare.injection import open_instances
 from amoxi_py.engine.engine import Engine
 from amoxi_py.engine.settings import EngineSettings
 from amoxi_py.errors import ModelFailed
@@ -22,7 +22,6 @@ from amoxi_py.stores.sqlite.store import SqliteStore
 ANN = Principal(id="user:ann", channel="code")
 ANN_ELSEWHERE = Principal(id="user:ann", channel="code", tenant="globex")
 BOB = Principal(id="user:bob", channel="code")
-Story = Callable[[Engine], Awaitable[Any]]
 
 
 class Named:
@@ -89,24 +88,14 @@ def player(folder: Path) -> Play:
         store: type[SqliteStore] = SqliteStore,
         **settings: Any,
     ) -> Any:
-        async def main() -> Any:
-            declared = build_declarations(things)
-            async with open_instances(declared.singletons, {}, declared.providers) as instances:
-                engine = Engine(
-                    store=store(folder, clock=Ahead(ahead)),
-                    catalog=declared.catalog,
-                    instances=instances,
-                    models=model or Model([]),
-                    settings=EngineSettings(**{"memory_poll": 0.02, **settings}),
-                    embedder=embedder or OfflineEmbedder(),
-                )
-                await engine.start()
-                try:
-                    return await story(engine)
-                finally:
-                    await engine.stop()
-
-        return asyncio.run(main())
+        return play(
+            story,
+            things,
+            store=store(folder, clock=Ahead(ahead)),
+            models=model or Model([]),
+            settings=EngineSettings(**{"memory_poll": 0.02, **settings}),
+            embedder=embedder or OfflineEmbedder(),
+        )
 
     return run
 

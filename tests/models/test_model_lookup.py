@@ -118,7 +118,7 @@ def test_a_missing_package_is_told_with_the_command_that_installs_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setitem(sys.modules, f"{package}.exceptions", None)
-    for name in (module, "http_model"):
+    for name in (module, "openai_api", "http_model"):
         monkeypatch.delitem(sys.modules, f"amoxi_py.models.{name}", raising=False)
     monkeypatch.delattr(models, module, raising=False)
     with pytest.raises(ConfigError) as caught:

@@ -47,7 +47,6 @@ from amoxi_py.stores.postgres.writer import PostgresWriter
 from amoxi_py.stores.sql import files, handlers
 from amoxi_py.stores.sql.batch import Batch
 from amoxi_py.stores.sql.log import read_events
-from amoxi_py.stores.sql.passages import refuse_other_size
 from amoxi_py.stores.sql.rows import json_rows
 from amoxi_py.stores.sql.store import SqlStore
 from amoxi_py.stores.sql.sweep import SWEEP_EVERY_S, Sweep
@@ -256,8 +255,7 @@ class PostgresStore(SqlStore):
 
     vectors_at_once = 8  # an index of pgvector's takes one to three milliseconds for each
 
-    async def prepare_embedder(self, embedder: str, dimensions: int) -> None:
-        refuse_other_size(embedder, dimensions, await self._read(lambda tx: tx.rows("vector_size", embedder=embedder)))
+    async def _prepare_search(self, embedder: str, dimensions: int) -> None:
         await asyncio.to_thread(self._prepare, embedder, dimensions)
 
     def _prepare(self, embedder: str, dimensions: int) -> None:

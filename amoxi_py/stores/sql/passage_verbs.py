@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import cast
+from typing import TypeVar
 
 from amoxi_py.ports.passages import NewPassage, NewVector, Passage, Unembedded
 from amoxi_py.ports.views import Page
@@ -16,6 +16,8 @@ from amoxi_py.stores.sql.times import millis
 from amoxi_py.stores.sql.transaction import Transaction
 from amoxi_py.stores.sql.verb import Act, Touches
 
+T = TypeVar("T")
+
 
 class PassageVerbs(VerbDoor):
     """`PassageStore` in terms of statements, and of what a dialect knows of vectors."""
@@ -23,9 +25,13 @@ class PassageVerbs(VerbDoor):
     vectors_at_once = 64
     """The most vectors of a transaction of `keep_vectors`: other verbs wait for it."""
 
-    @abstractmethod
     async def prepare_embedder(self, embedder: str, dimensions: int) -> None:
-        """Make what the search of its vectors needs."""
+        sizes = await self._read(lambda tx: tx.rows("vector_size", embedder=embedder))
+        held.refuse_other_size(embedder, dimensions, sizes)
+        await self._prepare_search(embedder, dimensions)
+
+    async def _prepare_search(self, embedder: str, dimensions: int) -> None:
+        """Make what the search of an embedder's vectors needs, where that is anything."""
 
     @abstractmethod
     def _nearest(
@@ -55,7 +61,7 @@ class PassageVerbs(VerbDoor):
             times.append(batch.now)  # a second pass, after a commit whose answer was lost, tells the time of the first
             return held.keep_passages(batch, space, passages, embedder, at_most, times[0], self._stored_vector)
 
-        kept, gone = cast(tuple[tuple[Passage, ...], bool], await self._in_space(space, keep))
+        kept, gone = await self._in_spaces([space], keep)
         if gone:
             self._wipe_words_soon()
         return kept
@@ -66,22 +72,22 @@ class PassageVerbs(VerbDoor):
         def replace(batch: Batch) -> bool:
             return held.replace_source(batch, space, source, digest, passages, embedder, self._stored_vector)
 
-        if await self._in_space(space, replace):
+        if await self._in_spaces([space], replace):
             self._wipe_words_soon()
 
     async def sources(self, space: str) -> dict[str, str]:
         return await self._read(lambda tx: held.sources(tx, space))
 
     async def forget_passages(self, space: str, names: Sequence[str]) -> int:
-        return await self._forget(space, lambda batch: held.forget_passages(batch, space, names))
+        return await self._forget([space], lambda batch: held.forget_passages(batch, space, names))
 
     async def forget_passage(self, space: str, id: str) -> bool:
-        return await self._forget(space, lambda batch: held.forget_passage(batch, space, id)) > 0
+        return await self._forget([space], lambda batch: held.forget_passage(batch, space, id)) > 0
 
     async def clear_space(self, space: str) -> int:
         total = 0
         while True:
-            count = await self._forget(space, lambda batch: held.clear_some(batch, space))
+            count = await self._forget([space], lambda batch: held.clear_some(batch, space))
             total += count
             if count < held.AT_ONCE:
                 break
@@ -109,18 +115,14 @@ class PassageVerbs(VerbDoor):
     async def _keep_some_vectors(self, embedder: str, vectors: Sequence[NewVector]) -> None:
         spaces = await self._read(lambda tx: held.spaces_of_passages(tx, {one.key for one in vectors}))
         if spaces:
-            keep = Act(
-                lambda batch: held.keep_vectors(batch, embedder, vectors, self._stored_vector),
-                touches=Touches(names=tuple(map(held.name_of_space, spaces))),
+            await self._in_spaces(
+                spaces, lambda batch: held.keep_vectors(batch, embedder, vectors, self._stored_vector)
             )
-            await self._perform(keep)
 
     async def drop_vectors(self, embedder: str, limit: int) -> bool:
         some = await self._read(lambda tx: held.vectors_of_others(tx, embedder, limit))
         if some:
-            names = tuple(sorted({held.name_of_space(name) for *_, name in some}))
-            drop = Act(lambda batch: held.drop_vectors(batch, embedder, some), touches=Touches(names=names))
-            await self._perform(drop)
+            await self._in_spaces([name for *_, name in some], lambda batch: held.drop_vectors(batch, embedder, some))
         return len(some) == limit
 
     async def purge_memories(self, before: float, limit: int) -> int:
@@ -128,28 +130,22 @@ class PassageVerbs(VerbDoor):
         some = await self._read(lambda tx: held.old_memories(tx, until, limit))
         if not some:
             return 0
-        counts: list[int] = []
+        return await self._forget([name for *_, name in some], lambda batch: held.purge_memories(batch, some, until))
 
-        def purge(batch: Batch) -> int:
-            counts.append(held.purge_memories(batch, some, until))
-            return max(counts)  # a second pass, after a commit whose answer was lost, finds them gone
-
-        names = tuple(sorted({held.name_of_space(name) for *_, name in some}))
-        count = cast(int, await self._perform(Act(purge, touches=Touches(names=names))))
-        self._wipe_words_soon()
-        return count
-
-    async def _forget(self, space: str, forget: Callable[[Batch], int]) -> int:
+    async def _forget(self, spaces: Iterable[str], forget: Callable[[Batch], int]) -> int:
         counts: list[int] = []
 
         def forget_once(batch: Batch) -> int:
             counts.append(forget(batch))
             return max(counts)  # a second pass, after a commit whose answer was lost, finds them gone
 
-        count = cast(int, await self._in_space(space, forget_once))
+        count = await self._in_spaces(spaces, forget_once)
         if count:
             self._wipe_words_soon()
         return count
 
-    async def _in_space(self, space: str, do: Callable[[Batch], object]) -> object:
-        return await self._perform(Act(do, touches=Touches(names=(held.name_of_space(space),))))
+    async def _in_spaces(self, spaces: Iterable[str], do: Callable[[Batch], T]) -> T:
+        """Do something in one transaction, before which nobody else writes to these spaces."""
+        names = tuple(sorted({held.name_of_space(space) for space in spaces}))
+        done: T = await self._perform(Act(do, touches=Touches(names=names)))
+        return done

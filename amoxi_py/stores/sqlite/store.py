@@ -25,7 +25,6 @@ from amoxi_py.ports.store import WorkerKey
 from amoxi_py.ports.transactions import StepPlace, Work
 from amoxi_py.stores.sql import claim, files, handlers
 from amoxi_py.stores.sql.batch import Batch
-from amoxi_py.stores.sql.passages import refuse_other_size
 from amoxi_py.stores.sql.store import SqlStore
 from amoxi_py.stores.sql.sweep import SWEEP_EVERY_S, Sweep
 from amoxi_py.stores.sql.transaction import Transaction
@@ -197,9 +196,6 @@ class SqliteStore(SqlStore):
         await self._file_work.remove(blobs)
 
     # -- passages
-
-    async def prepare_embedder(self, embedder: str, dimensions: int) -> None:
-        refuse_other_size(embedder, dimensions, await self._read(lambda tx: tx.rows("vector_size", embedder=embedder)))
 
     def _nearest(
         self, tx: Transaction, space: int, version: int, limit: int, *, vector: bytes, embedder: str

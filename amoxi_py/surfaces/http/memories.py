@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from amoxi_py.domain.memory import MOST_FOUND
 from amoxi_py.errors import InvalidRequest
 from amoxi_py.surfaces.http.answers import json_answer
 from amoxi_py.surfaces.http.door import Door, principal_of
@@ -19,8 +20,6 @@ MemoryId = Annotated[str, Path(description="The memory's id.")]
 Wanted = Annotated[
     str | None, Query(min_length=1, max_length=1000, description="What is looked for: those that fit best come first.")
 ]
-
-_MOST_FOUND = 50
 
 
 class MemoryRoutes:
@@ -76,7 +75,7 @@ class MemoryRoutes:
             raise InvalidRequest(
                 "a search takes no cursor: ask for more with limit", errors=({"field": "cursor", "message": message},)
             )
-        found = await memories.recall(principal, q, min(limit, _MOST_FOUND))
+        found = await memories.recall(principal, q, min(limit, MOST_FOUND))
         return json_answer(memories_json(found, None))
 
     async def forget(self, request: Request, id: MemoryId) -> Response:
