@@ -74,6 +74,7 @@ LINUX_ONLY = {
     "forks that lack nothing": ("testing/test_forks.py",),
     "/proc, and Debian's packages": (
         "chaos/test_chaos.py",
+        "cli/test_allocator.py",
         "databases/test_own_servers.py",
         "field/test_behind_nginx.py",
         "field/test_database_clocks.py",

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 
 from amoxi_py.app.logs import configure_logging
+from amoxi_py.app.memory_watch import watch_memory
 from amoxi_py.app.process import tune_memory
 from amoxi_py.app.runtime import open_runtime
 from amoxi_py.app.stopping import StopSignals
@@ -36,10 +37,11 @@ async def _work(settings: Settings, on_stop: Callable[[float], None]) -> None:
         on_stop(settings.server.stop_grace_s)
         loop.call_soon_threadsafe(stop.set)
 
-    async with open_runtime(settings, worker=True):
+    async with open_runtime(settings, worker=True) as runtime:
         signals = StopSignals(on_first, forward=False)
         signals.install()
         tune_memory()
+        watch_memory(lambda: runtime.engine.executing)
         log.info("the worker is ready")
         await stop.wait()
     signals.restore()

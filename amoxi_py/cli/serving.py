@@ -37,6 +37,7 @@ def serve(listener: socket.socket, settings: Settings, on_ready: Callable[[], No
     import uvicorn
 
     from amoxi_py.app.logs import configure_logging
+    from amoxi_py.app.memory_watch import watch_memory
     from amoxi_py.app.process import tune_memory
     from amoxi_py.app.web import create_app
 
@@ -44,7 +45,12 @@ def serve(listener: socket.socket, settings: Settings, on_ready: Callable[[], No
     app = create_app(settings)
     tune_memory()
     serving = app.state.amoxi
-    serving.on_ready = on_ready
+
+    def ready() -> None:
+        watch_memory(lambda: serving.runtime.engine.executing)
+        on_ready()
+
+    serving.on_ready = ready
     serving.on_stop = lambda grace: end_in_time(grace, lambda: serving.runtime.stopped)
     if lead is not None:
         lead.on_hand_over = serving.hand_over

@@ -144,6 +144,7 @@ def _become(command: Mapping[str, Any], files: list[int]) -> None:
     os.chdir(command["folder"])
     os.environ.clear()
     os.environ.update(command["env"])
+    os.environ.setdefault("PYTHONMALLOC", "pymalloc")  # what this process has; a fork cannot choose
     sys.path[0] = command["folder"]
     sys.argv[1:] = command["arguments"]
     importlib.invalidate_caches()

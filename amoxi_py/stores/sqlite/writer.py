@@ -7,6 +7,7 @@ conversation's events in order.
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,6 +30,8 @@ _FREE_PAGES_AT_ONCE = 200
 _CHECKPOINT_BYTES = 8 * 1024 * 1024
 _CHECKPOINT_WAIT_MS = 100
 _BUSY_MS = 30_000
+_FORGET_AFTER_COMMITS = 500
+_FORGET_AFTER_S = 0.2
 
 
 class SqliteWriter(VerbWriter):
@@ -60,6 +63,7 @@ class SqliteWriter(VerbWriter):
         self._deliver_gap = deliver_gap
         self._checkpoint_at = _CHECKPOINT_BYTES
         self._space_looked_at = 0
+        self._forgotten_at = 0
         self._use(connection)
         self._last_event = self._last_event_key()
 
@@ -79,6 +83,7 @@ class SqliteWriter(VerbWriter):
         try:
             self._listen()
             self._give_space_back()
+            self._forget_pages()
         except Exception:  # noqa: BLE001 - nobody waits for this; the next transaction tells its callers
             self._behind = True
 
@@ -153,6 +158,13 @@ class SqliteWriter(VerbWriter):
             finally:
                 self._lock.release()
         self._space_looked_at = looked_at  # go on at the next quiet moment
+
+    def _forget_pages(self) -> None:
+        """Give up the memory for pages of the file that a load has left; the system still has them."""
+        many = self.commits - self._forgotten_at >= _FORGET_AFTER_COMMITS
+        if many and time.perf_counter() - self._begun >= _FORGET_AFTER_S:
+            self._forgotten_at = self.commits
+            self._connection.execute("PRAGMA shrink_memory")
 
     def _roll_back(self) -> None:
         """Undo; what landed all the same is read back as if another process had written it."""

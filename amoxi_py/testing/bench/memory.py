@@ -25,7 +25,7 @@ def probe_memory(
     counts: Sequence[int],
     seconds: float,
     ttl_s: int,
-    after_ttl_s: float = 5.0,
+    after_ttl_s: float = 15.0,
     on_row: Callable[[MemoryRow], None],
 ) -> list[MemoryRow]:
     """Measure each count of conversations on a server of its own, which has those of no other in memory.
