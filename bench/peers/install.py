@@ -19,8 +19,12 @@ ROOT = HERE.parents[1]
 def install(peer: Peer) -> bool:
     """Make the environment of a peer anew; return whether that succeeded."""
     folder = Path(peer.python).parents[1]
-    making = ([sys.executable, "-m", "venv", "--clear", str(folder)], [peer.python, "-m", "pip", "install", "--quiet"])
-    for command in (making[0], [*making[1], *peer.dependencies]):
+    making = [[sys.executable, "-m", "venv", "--clear", str(folder)]]
+    if peer.dependencies:
+        making.append([peer.python, "-m", "pip", "install", "--quiet", *peer.dependencies])
+    if peer.npm:
+        making.append(["npm", "install", "--silent", "--no-save", "--prefix", str(folder), *peer.npm])
+    for command in making:
         if subprocess.run(command, check=False).returncode:
             print(f"{peer.name}: not installed", file=sys.stderr)
             return False

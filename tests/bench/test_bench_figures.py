@@ -212,9 +212,18 @@ def test_a_peer_is_a_file_that_says_how_it_is_talked_to(tmp_path: Path) -> None:
     assert find_peer("passthrough").target.path == "/chat"
 
 
+def test_a_peer_may_need_packages_of_npm_too(tmp_path: Path) -> None:
+    file = tmp_path / "tiny.py"
+    file.write_text(
+        PEER.replace("# [tool.amoxi-bench]", '# [tool.npm]\n# dependencies = ["tiny@1.0"]\n# [tool.amoxi-bench]')
+    )
+    assert read_peer(file).npm == ("tiny@1.0",)
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
+        (("[tool.amoxi-bench]", "[tool]\n# npm = 1\n# [tool.amoxi-bench]"), "does not fit: .*int"),
         (("# /// script", "# script"), "no '# /// script' block"),
         (('path = "/chat"', 'path = "/chat'), "is no TOML"),
         (("[tool.amoxi-bench]", "[tool.other]"), r"no \[tool.amoxi-bench\]"),
@@ -236,4 +245,4 @@ def test_a_peer_that_cannot_be_started_is_refused_with_the_way_out(
 def test_the_peers_of_this_repository_can_be_read() -> None:
     files = sorted((Path(__file__).parents[2] / "bench" / "peers").glob("*.py"))
     peers = [read_peer(file) for file in files if file.name != "install.py"]
-    assert all(peer.dependencies for peer in peers)
+    assert all(peer.dependencies or peer.npm for peer in peers)

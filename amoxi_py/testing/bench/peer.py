@@ -1,7 +1,7 @@
 """Other servers that are measured beside an app, in the same call, by the same clients.
 
 A peer is one Python file that says in its first comment, in the form of inline script metadata (PEP 723), what it
-needs and how it is talked to:
+needs and how it is talked to (`[tool.npm]` has `dependencies` too):
 
     # /// script
     # requires-python = ">=3.11"
@@ -56,6 +56,7 @@ class Peer:
         file: The program.
         python: The interpreter that has what the program needs.
         dependencies: What that is, as pip takes it.
+        npm: What else it needs, as npm takes it.
         target: How it is talked to.
     """
 
@@ -64,6 +65,7 @@ class Peer:
     python: str
     dependencies: tuple[str, ...]
     target: Target
+    npm: tuple[str, ...] = ()
 
 
 def find_peer(wanted: str, environments: Path = ENVIRONMENTS) -> Peer:
@@ -105,6 +107,7 @@ def read_peer(file: Path, environments: Path = ENVIRONMENTS) -> Peer:
         told = tomllib.loads("\n".join(line[2:] for line in lines))
         target = msgspec.convert(told["tool"][_TABLE], Target)
         dependencies = msgspec.convert(told.get("dependencies", []), tuple[str, ...])
+        npm = msgspec.convert(told["tool"].get("npm", {}), dict[str, tuple[str, ...]])
     except tomllib.TOMLDecodeError as error:
         raise CommandRefused(f"{str(file)!r}: its '# /// script' block is no TOML: {error}") from error
     except KeyError as error:
@@ -112,7 +115,14 @@ def read_peer(file: Path, environments: Path = ENVIRONMENTS) -> Peer:
     except msgspec.ValidationError as error:
         raise CommandRefused(f"{str(file)!r}: its block does not fit: {error}") from error
     python = environments / file.stem / "bin" / "python"
-    return Peer(name=file.stem, file=file, python=str(python.absolute()), dependencies=dependencies, target=target)
+    return Peer(
+        name=file.stem,
+        file=file,
+        python=str(python.absolute()),
+        dependencies=dependencies,
+        target=target,
+        npm=npm.get("dependencies", ()),
+    )
 
 
 @contextmanager
