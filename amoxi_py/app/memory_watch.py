@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -16,9 +17,13 @@ from pathlib import Path
 
 _LOOK_EVERY_S = 1.0
 _LOOKS_BETWEEN = 10
+_LOOKS_REMEMBERED = 600
 _GROWN = 1.5
+_GROWN_MUCH = 2.0
 _QUIET = 0.1
+_FEW = 10
 _SHARE = 0.005
+_SHARE_GIVING = 0.01
 _COLLECT_AFTER = (100_000, 1_000, 10)
 _STATM = Path("/proc/self/statm")
 
@@ -26,10 +31,13 @@ _STATM = Path("/proc/self/statm")
 class MemoryWatch:
     """Looks every second, on the loop of the process.
 
-    It is quiet while at most a tenth as many runs are executed as at most since memory was given back. It is given back
-    every ten seconds then, because conversations leave memory one after the other; a collection before it empties the
-    interpreter's lists of freed objects too. While it is busy, memory that has grown by half is reason for one. At most
-    a two-hundredth of the time goes to collections.
+    It is quiet with ten runs or less, and with a tenth of the most that it had in the last ten minutes (up to twenty).
+    Memory is given back every ten seconds then, because conversations leave it one after the other; a collection before
+    it empties the interpreter's lists of freed objects too. While it is busy, memory that has grown by half is reason
+    for a collection.
+
+    At most a two-hundredth of the time goes to collections, unless memory has doubled: garbage would fill it meanwhile.
+    At most a hundredth goes to giving back.
 
     Args:
         executing: How many runs are executed now.
@@ -44,34 +52,44 @@ class MemoryWatch:
         self._resident = resident
         self._give_back = give_back
         self._least = resident()
-        self._most_runs = 0
+        self._most_runs = self._most_before = 0
         self._until_next = 0
+        self._until_forgotten = _LOOKS_REMEMBERED
         self._collect_from = 0.0
 
     def start(self) -> None:
         """Begin to look, until the running loop ends; what the collector's own rule finds, it finds seldom now."""
         gc.set_threshold(*_COLLECT_AFTER)
-        self._look_again()
+        asyncio.get_running_loop().call_soon(self._look_again)
 
     def look(self) -> None:
         """Look once."""
-        runs = self._executing()
-        self._most_runs = max(self._most_runs, runs)
         self._until_next -= 1
-        if runs <= _QUIET * self._most_runs and self._until_next <= 0:
+        if self._is_quiet() and self._until_next <= 0:
             self._collect()
-            sys._clear_type_cache()  # it keeps thousands of names that were looked up, each on a page of its own
+            _forget_names()
+            begun = time.perf_counter()
             self._give_back()
-            self._most_runs = runs
-            self._until_next = _LOOKS_BETWEEN
-        elif self._resident() > _GROWN * self._least and self._collect():
-            self._least = self._resident()
+            taken = time.perf_counter() - begun
+            self._until_next = max(_LOOKS_BETWEEN, math.ceil(taken / _SHARE_GIVING / _LOOK_EVERY_S))
+        else:
+            grown = self._resident() / self._least
+            if grown > _GROWN and self._collect(anyway=grown > _GROWN_MUCH):
+                self._least = self._resident()
         self._least = min(self._least, self._resident())
 
-    def _collect(self) -> bool:
+    def _is_quiet(self) -> bool:
+        runs = self._executing()
+        self._most_runs = max(self._most_runs, runs)
+        self._until_forgotten -= 1
+        if not self._until_forgotten:
+            self._most_before, self._most_runs, self._until_forgotten = self._most_runs, runs, _LOOKS_REMEMBERED
+        return runs <= max(_FEW, _QUIET * max(self._most_before, self._most_runs))
+
+    def _collect(self, *, anyway: bool = False) -> bool:
         """Collect garbage, unless that would take too much of the time; return whether it was done."""
         begun = time.perf_counter()
-        if begun < self._collect_from:
+        if begun < self._collect_from and not anyway:
             return False
         gc.collect()
         ended = time.perf_counter()
@@ -79,18 +97,27 @@ class MemoryWatch:
         return True
 
     def _look_again(self) -> None:
-        self.look()
         asyncio.get_running_loop().call_later(_LOOK_EVERY_S, self._look_again)
+        self.look()  # the loop logs what fails, as when no file is left to be opened, and the next look comes
 
 
 def watch_memory(executing: Callable[[], int]) -> None:
     """Begin to look after the memory of this process, on Linux; call it on the loop.
 
     glibc gives back what is on its own heap: `amoxi start` has all objects there (`cli.allocator`). The interpreter's
-    allocator returns blocks only when nothing at all lives in them, which after a load is hardly ever so.
+    allocator returns blocks only when nothing at all lives in them, which after a load is hardly ever so. Where /proc
+    is not mounted nothing changes.
     """
-    if sys.platform == "linux":
+    if sys.platform == "linux" and _STATM.exists():
         MemoryWatch(executing, _resident_pages, _trim()).start()
+
+
+def _forget_names() -> None:
+    """Empty the interpreter's table of names that were looked up on types: thousands, each on a page of its own."""
+    if sys.version_info >= (3, 13):
+        sys._clear_internal_caches()
+    else:
+        sys._clear_type_cache()
 
 
 def _resident_pages() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
@@ -9,14 +10,26 @@ _SETTING = "PYTHONMALLOC"
 
 
 def use_system_allocator() -> None:
-    """Begin this program anew with the system's allocator for all objects, unless the environment names one.
+    """Begin this program anew with the system's allocator for all objects, unless somebody has chosen another one.
 
-    The process stays the same one. Only with glibc: others do not give memory back, or take long.
+    The process stays the same one. Only with glibc: others do not give memory back, or take long. Where it cannot begin
+    anew the server works all the same, and keeps more memory.
     """
-    if os.environ.get(_SETTING) or not _has_glibc():
+    if os.environ.get(_SETTING) or not sys.executable or not _is_heard() or not _has_glibc():
         return
-    os.environ[_SETTING] = "malloc"
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - this program, as it was called
+    environment = {**os.environ, _SETTING: "malloc"}
+    with contextlib.suppress(OSError):
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 - as it was called
+
+
+def _is_heard() -> bool:
+    """Whether the interpreter would take the setting: with -E and -I it reads none.
+
+    Its development mode has an allocator that checks, which stays. Without the GIL it knows only its own, and would
+    refuse to start.
+    """
+    free_threaded = "t" in getattr(sys, "abiflags", "")  # Windows has no flags
+    return not (sys.flags.ignore_environment or sys.flags.dev_mode or free_threaded)
 
 
 def _has_glibc() -> bool:

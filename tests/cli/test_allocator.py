@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,23 +21,24 @@ class Begun(Exception):
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     calls: list[Any] = []
 
-    def execv(path: str, arguments: list[str]) -> None:
-        calls.append((path, arguments, os.environ["PYTHONMALLOC"]))
+    def execve(path: str, arguments: list[str], environment: dict[str, str]) -> None:
+        calls.append((path, arguments, environment))
         raise Begun
 
-    monkeypatch.setattr(os, "execv", execv)
+    monkeypatch.setattr(os, "execve", execve)
     monkeypatch.setattr(allocator, "_has_glibc", lambda: True)
     monkeypatch.delenv("PYTHONMALLOC", raising=False)
     return calls
 
 
 def test_the_program_begins_anew_as_it_was_called(begun: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "orig_argv", ["python3", "-X", "dev", "/bin/amoxi", "start"])
+    monkeypatch.setattr(sys, "orig_argv", ["python3", "-X", "utf8", "/bin/amoxi", "start"])
 
     with pytest.raises(Begun):
         allocator.use_system_allocator()
 
-    assert begun == [(sys.executable, [sys.executable, "-X", "dev", "/bin/amoxi", "start"], "malloc")]
+    arguments = [sys.executable, "-X", "utf8", "/bin/amoxi", "start"]
+    assert begun == [(sys.executable, arguments, {**os.environ, "PYTHONMALLOC": "malloc"})]
 
 
 @pytest.mark.parametrize("named", ["malloc", "pymalloc", "pymalloc_debug"])
@@ -55,6 +57,41 @@ def test_with_another_c_library_nothing_is_chosen(begun: list[Any], monkeypatch:
 
     assert begun == []
     assert "PYTHONMALLOC" not in os.environ
+
+
+@pytest.mark.parametrize(
+    "interpreter",
+    [
+        {"flags": SimpleNamespace(ignore_environment=1, dev_mode=False)},
+        {"flags": SimpleNamespace(ignore_environment=0, dev_mode=True)},
+        {"abiflags": "t"},
+        {"executable": ""},
+        {"executable": None},
+    ],
+    ids=["-E", "-X dev", "free-threaded", "without a path", "without any path"],
+)
+def test_an_interpreter_that_would_not_take_it_is_left_alone(
+    interpreter: dict[str, Any], begun: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in interpreter.items():
+        monkeypatch.setattr(sys, name, value)
+
+    allocator.use_system_allocator()
+
+    assert begun == []
+
+
+def test_a_program_that_cannot_begin_anew_goes_on(begun: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def execve(*call: Any) -> None:
+        begun.append(call)
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(os, "execve", execve)
+
+    allocator.use_system_allocator()
+
+    assert len(begun) == 1
+    assert "PYTHONMALLOC" not in os.environ, "programs that it starts would have another one than it has"
 
 
 def environments(server: Any) -> list[dict[str, str]]:
