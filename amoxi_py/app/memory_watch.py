@@ -18,6 +18,7 @@ from pathlib import Path
 _LOOK_EVERY_S = 1.0
 _LOOKS_BETWEEN = 10
 _LOOKS_REMEMBERED = 600
+_GROWN_WHILE_QUIET = 1.1
 _GROWN = 1.5
 _GROWN_MUCH = 2.0
 _QUIET = 0.1
@@ -36,7 +37,8 @@ class MemoryWatch:
     it empties the interpreter's lists of freed objects too. While it is busy, memory that has grown by half is reason
     for a collection.
 
-    At most a two-hundredth of the time goes to collections, unless memory has doubled: garbage would fill it meanwhile.
+    At most a two-hundredth of the time goes to collections, unless memory has doubled, which garbage would fill
+    meanwhile, or has grown by a tenth when it gets quiet.
     At most a hundredth goes to giving back.
 
     Args:
@@ -65,17 +67,17 @@ class MemoryWatch:
     def look(self) -> None:
         """Look once."""
         self._until_next -= 1
+        grown = self._resident() / self._least
         if self._is_quiet() and self._until_next <= 0:
-            self._collect()
+            self._collect(anyway=grown > _GROWN_WHILE_QUIET)
             _forget_names()
             begun = time.perf_counter()
             self._give_back()
             taken = time.perf_counter() - begun
             self._until_next = max(_LOOKS_BETWEEN, math.ceil(taken / _SHARE_GIVING / _LOOK_EVERY_S))
-        else:
-            grown = self._resident() / self._least
-            if grown > _GROWN and self._collect(anyway=grown > _GROWN_MUCH):
-                self._least = self._resident()
+            self._least = self._resident()
+        elif grown > _GROWN and self._collect(anyway=grown > _GROWN_MUCH):
+            self._least = self._resident()
         self._least = min(self._least, self._resident())
 
     def _is_quiet(self) -> bool:

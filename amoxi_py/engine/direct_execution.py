@@ -23,13 +23,9 @@ from amoxi_py.engine.turns import reply_events
 
 
 class DirectExecution(RunExecution):
-    """A run of one tool. Its result and its end are one commit."""
+    """A run of one tool. Its result and its end are one commit, after which `settled` is the call."""
 
-    @property
-    def call(self) -> ToolCall | None:
-        """The call, as far as it has come."""
-        last = self._messages[-1]
-        return last.calls[0] if last.calls else None
+    settled: ToolCall | None = None
 
     def _limits(self, agent: AgentDefinition) -> Limits:
         return Limits(max_attempts=self._parts.settings.max_attempts, direct=True)
@@ -55,6 +51,7 @@ class DirectExecution(RunExecution):
     async def _end_with(self, call: ToolCall, **parts: Any) -> None:
         self._ending = True
         stored_at = await self._journal.write(self._journal.change(end="completed", **parts))
+        self.settled = call
         self._note_end(RunStatus.COMPLETED, stored_at, **_told(call))
 
     def _output(self) -> dict[str, str | None]:

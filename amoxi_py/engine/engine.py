@@ -308,8 +308,8 @@ class Engine(ConversationDoor):
         """
         here = None if self._worker is None else self._worker.find(run_id, principal, None)
         run = await self.wait(run_id, principal, timeout=timeout)
-        if isinstance(here, DirectExecution) and here.ended is run and here.call is not None:
-            return run, view_of(run, here.call)
+        if isinstance(here, DirectExecution) and here.ended is run and here.settled is not None:
+            return run, view_of(run, here.settled)
         return run, await self.call_of(run_id, principal)
 
     async def get_run(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:

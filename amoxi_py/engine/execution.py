@@ -168,7 +168,7 @@ class RunExecution:
 
     async def outcome(self) -> Run | None:
         """Return what the run came to when it came to its end here, else None; for who was told that it has ended."""
-        if self._ending and self._task is not None:  # no code of the app is left in it
+        if self.ended is None and self._ending and self._task is not None:  # no code of the app is left in it
             await asyncio.wait((self._task,))
         return self.ended
 

@@ -170,6 +170,22 @@ def test_memory_that_has_doubled_is_looked_through_whatever_that_takes(process: 
     assert process.collected == 3
 
 
+def test_a_load_that_is_over_is_looked_through_whatever_the_collections_in_it_took(process: Process) -> None:
+    process.takes = 1.0
+    process.runs = 500
+    process.resident = 2001
+    process.look(5)
+    assert process.collected == 1
+
+    process.resident = 2300
+    process.runs = 0
+    process.look(BETWEEN)
+    assert process.collected == 2
+
+    process.look(10 * BETWEEN)
+    assert process.collected == 2, "what stays is the new measure"
+
+
 def test_giving_back_takes_a_hundredth_of_the_time(process: Process) -> None:
     process.giving_takes = 0.25
     process.look(BETWEEN)

@@ -18,6 +18,7 @@ from amoxi_py.surfaces.problem import problem
 from amoxi_py.surfaces.tokens import authorizations
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s\[\]:/?#@]+)(?::[0-9]*)?", re.ASCII | re.IGNORECASE)
+_LONGEST = 300
 _LONGEST_TOLD = 100
 _POLICY_VIOLATION = 1008
 
@@ -51,7 +52,7 @@ class HostCheck:
             return True
         if scope["path"] in self._probes or (scope["path"] == self._metrics and authorizations(scope)):
             return True
-        hosts = _hosts(scope)
+        hosts = [_name_in(text) if len(text) <= _LONGEST else None for text in _texts(scope)]  # names read are kept
         return bool(hosts) and all(host is not None and (host == self._public or is_loopback(host)) for host in hosts)
 
     def _refusal(self, scope: Scope) -> ASGIApp:
@@ -87,7 +88,8 @@ def _texts(scope: Scope) -> list[str]:
     return [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
 
 
-def _hosts(scope: Scope) -> list[str | None]:
-    """Return the name of each Host header in small letters, without its port; None for one that holds no name."""
-    matches = [_HOST.fullmatch(text) for text in _texts(scope)]
-    return [match[1].lower().removesuffix(".") if match is not None else None for match in matches]
+@lru_cache(maxsize=64)
+def _name_in(host: str) -> str | None:
+    """Return the name in a Host header in small letters, without its port; None for one that holds no name."""
+    match = _HOST.fullmatch(host)
+    return None if match is None else match[1].lower().removesuffix(".")

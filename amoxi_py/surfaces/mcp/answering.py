@@ -64,34 +64,36 @@ class Answering:
         Raises:
             MCPError: there is no such tool, the client has withdrawn the request, or something of ours is broken.
         """
-        with self.flights.enter(request.key, linger) as flight:
-            try:
-                with flight.scope:
-                    reply = await work(flight)
-                    await self._forget(flight, request)
-                    return reply
-            except asyncio.CancelledError:
-                if request.modern and not self.flights.closed:
-                    self._cancel_soon(flight, request.principal)
-                raise
-            except AmoxiError as error:
-                return _told(error, request, flight, goes_on)
-            except MCPError:
-                raise
-            except Exception as error:  # the surface's boundary
-                log.exception("a call of %r failed", request.name)
-                raise _broken(flight, goes_on) from error
+        flight = self.flights.enter(request.key, linger)
+        try:
+            with flight.scope:
+                reply = await work(flight)
+                await self._forget(flight, request)
+                return reply
             if flight.reason == "stopping":
                 await self._forget(flight, request)
                 return _stopping(flight, goes_on)
             self._cancel_soon(flight, request.principal)
             raise MCPError(REQUEST_CANCELLED, "Request cancelled")
+        except asyncio.CancelledError:
+            if request.modern and not self.flights.closed:
+                self._cancel_soon(flight, request.principal)
+            raise
+        except AmoxiError as error:
+            return _told(error, request, flight, goes_on)
+        except MCPError:
+            raise
+        except Exception as error:  # the surface's boundary
+            log.exception("a call of %r failed", request.name)
+            raise _broken(flight, goes_on) from error
+        finally:
+            self.flights.leave(request.key, flight)
 
     def began(self, flight: Flight, request: ToolRequest, run_id: str, *, started: bool) -> None:
         """Note the run of a request; when it takes its time, its client and all servers can know which one it is."""
         flight.run_id, flight.started = run_id, started
         if request.stream is not None:
-            self._loop.call_later(self._settings.marked_after, self._mark_soon, flight, request)
+            flight.timer = self._loop.call_later(self._settings.marked_after, self._mark_soon, flight, request)
         else:
             self._remember_later(flight, request, self._settings.remembered_after)
 
@@ -112,7 +114,7 @@ class Answering:
         """Look, when a request without a run takes its time, whether its client has withdrawn it at another server."""
         if request.key is not None:
             after = self._settings.remembered_after
-            self._loop.call_later(after, self._look_soon, flight, request.key, after)
+            flight.timer = self._loop.call_later(after, self._look_soon, flight, request.key, after)
 
     async def withdraw(self, key: str, principal: Principal) -> None:
         """End a request in the name of its client, on whatever server it is being answered."""
@@ -152,7 +154,7 @@ class Answering:
 
     def _remember_later(self, flight: Flight, request: ToolRequest, after: float) -> None:
         if flight.started and request.key is not None:
-            self._loop.call_later(max(after, 0.0), self._remember, flight, request.key)
+            flight.timer = self._loop.call_later(max(after, 0.0), self._remember, flight, request.key)
 
     def _remember(self, flight: Flight, key: str) -> None:
         if self.flights.has(flight) and not self.flights.closed:
@@ -198,7 +200,7 @@ class Answering:
         except AmoxiError as error:
             log.warning("whether a client has withdrawn its request cannot be seen now: %s", error)
         pause = min(max(2 * pause, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S)
-        self._loop.call_later(pause, self._look_soon, flight, key, pause)
+        flight.timer = self._loop.call_later(pause, self._look_soon, flight, key, pause)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)

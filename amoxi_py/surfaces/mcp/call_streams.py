@@ -1,11 +1,10 @@
-"""The stream of events that answers one call: beside what the SDK sends in it, a mark from where a client can go on."""
+"""What the answer to a call of an older client holds beside the result: a mark from where the client can go on."""
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Awaitable, Callable
 
 from mcp_types.version import is_version_at_least
-from starlette.types import Message, Send
 
 from amoxi_py.domain.principal import Principal
 from amoxi_py.surfaces.mcp.bookmarks import Bookmark, Bookmarks
@@ -20,7 +19,7 @@ _TYPED = b"event: bookmark\n"
 
 
 class CallStream:
-    """One answer on its way out.
+    """The stream of one call.
 
     Attributes:
         taken_up: Of the earlier stream whose rest this is, where it was left.
@@ -28,7 +27,7 @@ class CallStream:
         told: Its progress is told of in higher numbers.
 
     Args:
-        send: Sends it.
+        tell: Sends an event, if the answer is not at its end.
         bookmarks: Give out ids.
         version: The protocol's, as the client names it.
         retry_after: How many seconds a client waits before it comes back.
@@ -36,27 +35,21 @@ class CallStream:
     """
 
     def __init__(
-        self, send: Send, bookmarks: Bookmarks, version: str | None, retry_after: float, taken_up: Bookmark | None
+        self,
+        tell: Callable[[bytes], Awaitable[None]],
+        bookmarks: Bookmarks,
+        version: str | None,
+        retry_after: float,
+        taken_up: Bookmark | None,
     ) -> None:
         self.taken_up = taken_up
         self.waited = 0.0 if taken_up is None else taken_up.waited
         self.told = 0 if taken_up is None else taken_up.told + _MORE_THAN_WAS_TOLD
-        self._send = send
+        self._tell = tell
         self._bookmarks = bookmarks
         self._version = version
         self._retry_after = retry_after
-        self._open = False
-        self._marked: asyncio.Future[None] | None = None
-
-    async def send(self, message: Message) -> None:
-        """Send a part of the answer."""
-        if self._marked is not None and not self._marked.done():
-            await self._marked
-        if message["type"] == "http.response.start":
-            self._open = message["status"] == 200
-        elif not message.get("more_body"):
-            self._open = False
-        await self._send(message)
+        self._marked = False
 
     async def mark(
         self,
@@ -68,11 +61,8 @@ class CallStream:
         request_id: str | int,
         progress_token: str | int | None,
     ) -> None:
-        """Tell the client, once, from where it can go on; for what is told see `Bookmark`.
-
-        In an answer that is at its end nothing is told.
-        """
-        if not self._open or self._marked is not None:
+        """Tell the client, once, from where it can go on; for what is told see `Bookmark`."""
+        if self._marked:
             return
         bookmark = Bookmark(
             run_id=run_id,
@@ -87,11 +77,8 @@ class CallStream:
         event_id = self._bookmarks.id_of(bookmark, principal)
         if event_id is None:
             return
-        self._marked = asyncio.get_running_loop().create_future()
-        try:
-            event = b"id: %s\nretry: %d\ndata:\n\n" % (event_id.encode(), self._retry_after * 1000)
-            if self._version is None or not is_version_at_least(self._version, _KNOWS_EMPTY_EVENTS):
-                event = _TYPED + event
-            await self._send({"type": "http.response.body", "body": event, "more_body": True})
-        finally:
-            self._marked.set_result(None)
+        self._marked = True
+        event = b"id: %s\nretry: %d\ndata:\n\n" % (event_id.encode(), self._retry_after * 1000)
+        if self._version is None or not is_version_at_least(self._version, _KNOWS_EMPTY_EVENTS):
+            event = _TYPED + event
+        await self._tell(event)

@@ -54,12 +54,17 @@ class Contents:
             return failure(text, run_id)
         value = decode_json(result)
         structured = published.structured(value)
-        if not await self._fits(published, structured, len(text)):
+        if published.check is not None and len(text) > _LARGE_RESULT:
+            fits = await asyncio.to_thread(published.fits, structured)
+        else:
+            fits = published.fits(structured)
+        if not fits:
             if isinstance(value, str) and is_cut(value):
                 return failure(_too_long(call, text), run_id)
             log.error("the result of %r does not fit the schema that it declares", published.tool.name)
             return failure(f"The result does not have the form that this tool promises. It is:\n{text}", run_id)
-        files = await self._files(value, principal)
+        ids = list(dict.fromkeys(_file_ids(value)))
+        files = await self.files_of(ids, principal) if ids else []
         return wire.CallToolResult(
             content=[wire.TextContent(text=text), *files], structured_content=structured, _meta=_meta(run_id)
         )
@@ -70,17 +75,6 @@ class Contents:
             self._told(stored) if data is None else _content(stored, data)
             for stored, data in await file_contents(self._engine.files, ids, principal)
         ]
-
-    async def _fits(self, published: Published, structured: Any, size: int) -> bool:
-        if published.check is None:
-            return True
-        if size > _LARGE_RESULT:
-            return await asyncio.to_thread(published.fits, structured)
-        return published.fits(structured)
-
-    async def _files(self, value: Any, principal: Principal) -> list[wire.ContentBlock]:
-        ids = list(dict.fromkeys(_file_ids(value)))
-        return await self.files_of(ids, principal) if ids else []
 
     def _told(self, stored: StoredFile) -> wire.ContentBlock:
         file = stored.file

@@ -23,7 +23,6 @@ from amoxi_py.surfaces.mcp.calling import ToolCalls
 from amoxi_py.surfaces.mcp.contents import Contents
 from amoxi_py.surfaces.mcp.discovery import NoDiscovery
 from amoxi_py.surfaces.mcp.endpoint import Endpoint
-from amoxi_py.surfaces.mcp.events import with_time_to_end
 from amoxi_py.surfaces.mcp.publishing import publish
 from amoxi_py.surfaces.mcp.requests import principal_of
 from amoxi_py.surfaces.mcp.rounds import SEALING_KEY, sealing
@@ -94,22 +93,17 @@ class McpDoor:
         )
         server.middleware.append(sealing(sealing_key, self.settings.name, lambda ctx: principal_of(ctx).owner_key))
         Tasks(engine, handlers.result_of).offer(server)
-        events, json = (
-            StreamableHTTPSessionManager(
-                server, stateless=True, json_response=in_json, max_request_body_size=self.settings.max_body + 1
-            )
-            for in_json in (False, True)
+        manager = StreamableHTTPSessionManager(
+            server, stateless=True, json_response=True, max_request_body_size=self.settings.max_body + 1
         )
         try:
-            async with events.run(), json.run():
+            async with manager.run():
                 callers = ", ".join(self.settings.callers) or "none"
                 log.info("MCP: %s%s, for the callers %s", self.settings.prefix, PATH, callers)
-                in_events = with_time_to_end(events.handle_request, self.settings.stop_grace)
                 self._serving = Serving(
                     answering=answering,
                     bookmarks=bookmarks,
-                    events=in_events,
-                    json=json.handle_request,
+                    app=manager.handle_request,
                     retry_after=self.settings.retry_after,
                 )
                 try:

@@ -13,7 +13,6 @@ import secrets
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import anyio
 from mcp.server.streamable_http import check_accept_headers
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.requests import ClientDisconnect, Request
@@ -23,6 +22,7 @@ from starlette.types import Message, Receive, Scope, Send
 from amoxi_py.domain.principal import Principal
 from amoxi_py.engine.log_facts import about
 from amoxi_py.errors import StoreUnavailable
+from amoxi_py.surfaces.mcp.answer_streams import Answer
 from amoxi_py.surfaces.mcp.bookmarks import Bookmark
 from amoxi_py.surfaces.mcp.call_streams import STREAM, CallStream
 from amoxi_py.surfaces.mcp.flights import request_key
@@ -49,6 +49,7 @@ class Endpoint:
         self._settings = settings
         self._serving = serving
         self._oauth = oauth
+        self._principals = {name: Principal(id=f"mcp:{name}", name=name, channel="mcp") for name in settings.callers}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope = {**scope, "headers": [(name, value.strip(b" \t")) for name, value in scope["headers"]]}
@@ -61,8 +62,8 @@ class Endpoint:
             if answer is None and request.method == "GET":
                 taken_up = serving.bookmarks.find(request.headers[_LAST_EVENT_ID], request.scope[PRINCIPAL])
                 answer = None if taken_up is not None else _unknown_stream()
-        except ClientDisconnect:
-            return
+        except ClientDisconnect:  # nobody reads this answer
+            answer = problem(400, "client_left", "the client left before its request was read")
         except StoreUnavailable as error:
             log.warning("a request cannot be answered now: %s", error)
             answer = outage(error)
@@ -103,7 +104,7 @@ class Endpoint:
             return None
         name = caller_of_token(token, self._settings.callers)
         if name is not None:
-            return Principal(id=f"mcp:{name}", name=name, channel="mcp")
+            return self._principals[name]
         if self._oauth is None or not token.isascii():
             return None
         return await self._oauth.verify(token.decode("ascii"), request.scope)
@@ -116,7 +117,6 @@ class Endpoint:
         return problem(401, "not_authenticated", detail, headers={"www-authenticate": challenge})
 
     async def _serve(self, serving: Serving, request: Request, body: bytes, send: Send) -> None:
-        receive = _replaying(body, request.receive)
         legacy = _is_legacy(request)
         if legacy and b"notifications/cancelled" in body:
             await _withdraw(serving, request, body)
@@ -126,33 +126,26 @@ class Endpoint:
         scope = request.scope
         if not (accepts_json and accepts_events):
             scope = {**scope, "headers": [*_others(scope["headers"], b"accept"), (b"accept", _BOTH)]}
-        if not accepts_events and "accept" in request.headers:
-            await _in_one_piece(serving.json, scope, receive, send)
-        elif legacy and b'"tools/call"' in body:
-            await self._stream(serving, request, scope, receive, send)
-        else:
-            await serving.events(scope, receive, send)
+        takes_events = accepts_events or "accept" not in request.headers
+        answer = Answer(request.receive, send, takes_events=takes_events, always_events=legacy and takes_events)
+        if legacy and takes_events and b'"tools/call"' in body:
+            scope = self._with_stream(serving, request, scope, answer)
+        await answer.make(serving.app, scope, body)
 
     async def _go_on(self, serving: Serving, request: Request, taken_up: Bookmark, send: Send) -> None:
         """Send the rest of an answer: what the same call answers when it is made once more, for the run that it has."""
         kept = _others(request.scope["headers"], b"accept", b"content-type", b"content-length")
         headers = [*kept, (b"accept", _BOTH), (b"content-type", b"application/json")]
         scope = {**request.scope, "method": "POST", "headers": headers}
-        receive = _replaying(taken_up.call(), request.receive)
-        await self._stream(serving, request, scope, receive, send, taken_up)
+        answer = Answer(request.receive, send, takes_events=True, always_events=True)
+        await answer.make(serving.app, self._with_stream(serving, request, scope, answer, taken_up), taken_up.call())
 
-    async def _stream(
-        self,
-        serving: Serving,
-        request: Request,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        taken_up: Bookmark | None = None,
-    ) -> None:
+    def _with_stream(
+        self, serving: Serving, request: Request, scope: Scope, answer: Answer, taken_up: Bookmark | None = None
+    ) -> Scope:
         version = request.headers.get(_VERSION_HEADER)
-        stream = CallStream(send, serving.bookmarks, version, serving.retry_after, taken_up)
-        await serving.events({**scope, STREAM: stream}, receive, stream.send)
+        stream = CallStream(answer.tell, serving.bookmarks, version, serving.retry_after, taken_up)
+        return {**scope, STREAM: stream}
 
 
 def _is_legacy(request: Request) -> bool:
@@ -182,37 +175,6 @@ async def _withdraw(serving: Serving, request: Request, body: bytes) -> None:
     key = request_key(principal, request.headers.get(SESSION_HEADER), named)
     if key is not None:
         await serving.answering.withdraw(key, principal)
-
-
-async def _in_one_piece(app: Callable[..., Any], scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a client that takes no events, and notice when it leaves, which nobody else does then."""
-    async with anyio.create_task_group() as group:
-
-        async def watch() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            group.cancel_scope.cancel()
-
-        async def receive_once() -> Message:
-            if body:
-                return body.pop()
-            await anyio.sleep_forever()
-            raise AssertionError("nobody wakes it up")
-
-        body = [await receive()]
-        group.start_soon(watch)
-        await app(scope, receive_once, send)
-        group.cancel_scope.cancel()
-
-
-def _replaying(body: bytes, receive: Receive) -> Receive:
-    """Return what gives a body that was read already, and then what comes after it."""
-    left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def replay() -> Message:
-        return left.pop() if left else await receive()
-
-    return replay
 
 
 def _with_session(send: Send) -> Send:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Literal
 
 import anyio
@@ -26,6 +24,7 @@ class Flight:
         submitting: Whether a run was about to be stored, so that without a `run_id` it is not known whether it was.
         linger: How long it may go on after the server has begun to stop.
         noting: Writes down for the other servers which run it is, when that has begun.
+        timer: Of what is to be done when it takes its time.
     """
 
     def __init__(self, linger: float) -> None:
@@ -36,6 +35,7 @@ class Flight:
         self.submitting = False
         self.linger = linger
         self.noting: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
 
     def end(self, reason: Reason) -> None:
         """Leave the work; the first reason counts."""
@@ -53,24 +53,27 @@ class Flights:
         self._loop = asyncio.get_running_loop()
         self.closed = False
 
-    @contextmanager
-    def enter(self, key: str | None, linger: float) -> Iterator[Flight]:
-        """Have a request among those that can be ended from outside."""
+    def enter(self, key: str | None, linger: float) -> Flight:
+        """Have a request among those that can be ended from outside, until `leave`."""
         flight = Flight(linger)
         self._all.add(flight)
         if key is not None:
             self._by_key.setdefault(key, []).append(flight)
         if self.closed:
             self._end_soon(flight)
-        try:
-            yield flight
-        finally:
-            self._all.discard(flight)
-            if key is not None:
-                same = self._by_key[key]
-                same.remove(flight)
-                if not same:
-                    del self._by_key[key]
+        return flight
+
+    def leave(self, key: str | None, flight: Flight) -> None:
+        """Have it no more."""
+        self._all.discard(flight)
+        if flight.timer is not None:
+            flight.timer.cancel()
+            flight.timer = None  # it knows the flight: together they would wait for the garbage collector
+        if key is not None:
+            same = self._by_key[key]
+            same.remove(flight)
+            if not same:
+                del self._by_key[key]
 
     def withdraw(self, key: str) -> bool:
         """End the call of this key in the name of its client; return whether the key is known here."""

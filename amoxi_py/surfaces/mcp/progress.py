@@ -13,7 +13,7 @@ from amoxi_py.errors import AmoxiError
 
 log = logging.getLogger("amoxi_py.mcp")
 
-Report = Callable[[float, float | None, str | None], Awaitable[None]]
+Report = Callable[[int, str], Awaitable[None]]
 
 _LONGEST_MESSAGE = 1000
 _LAST_NEWS_S = 5.0
@@ -41,7 +41,7 @@ class Progress:
         async with self._lock:  # so that the numbers arrive in order
             self._told += 1
             self._last = self._loop.time()
-            await self._report(self._told, None, message[:_LONGEST_MESSAGE])
+            await self._report(self._told, message[:_LONGEST_MESSAGE])
 
     def start(self) -> None:
         """Begin to break silences."""

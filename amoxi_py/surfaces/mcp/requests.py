@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import mcp_types as wire
 from mcp.shared.exceptions import MCPError
+from msgspec import Struct
 
+from amoxi_py.domain.encoding import encode_json
 from amoxi_py.domain.principal import Principal
 from amoxi_py.surfaces.mcp.abilities import Context, fills_forms, is_modern, takes_tasks
+from amoxi_py.surfaces.mcp.answer_streams import ANSWER, Answer, message_event
 from amoxi_py.surfaces.mcp.call_streams import STREAM, CallStream
 from amoxi_py.surfaces.mcp.contents import IDEMPOTENCY_KEY, RUN_ID
 from amoxi_py.surfaces.mcp.flights import request_key
@@ -25,8 +28,7 @@ _KEY = re.compile(r"[!-~]{1,255}")
 _LONGEST_NAME = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolRequest:
+class ToolRequest(Struct, frozen=True, kw_only=True):
     """A `tools/call`.
 
     Attributes:
@@ -61,7 +63,7 @@ class ToolRequest:
     fills_forms: bool = False
     takes_tasks: bool = False
     round: Round | None = None
-    responses: Mapping[str, Any] = field(default_factory=dict)
+    responses: Mapping[str, Any] = {}
 
     @property
     def talks(self) -> bool:
@@ -83,12 +85,13 @@ def principal_of(ctx: Context) -> Principal:
 
 def read_request(ctx: Context, params: wire.CallToolRequestParams) -> ToolRequest:
     """Return a call as this surface sees it; raise `MCPError` for what is none."""
+    assert ctx.request is not None, "all requests come over HTTP"
     principal = principal_of(ctx)
     meta: dict[str, Any] = dict(ctx.meta or {})
     modern = is_modern(ctx)
-    session = None if modern or ctx.request is None else ctx.request.headers.get(SESSION_HEADER)
+    session = None if modern else ctx.request.headers.get(SESSION_HEADER)
     token = meta.get("progressToken", meta.get("progress_token"))
-    stream: CallStream | None = None if ctx.request is None else ctx.request.scope.get(STREAM)
+    stream: CallStream | None = ctx.request.scope.get(STREAM)
     return ToolRequest(
         principal=principal,
         name=params.name,
@@ -98,7 +101,7 @@ def read_request(ctx: Context, params: wire.CallToolRequestParams) -> ToolReques
         id=ctx.request_id,
         stream=stream,
         progress_token=token,
-        report=None if token is None else ctx.session.report_progress,
+        report=None if token is None else partial(_report, ctx.request.scope[ANSWER], token),
         idempotency_key=_of_meta(meta, IDEMPOTENCY_KEY, _KEY),
         run_id=_of_meta(meta, RUN_ID, _KEY),
         fills_forms=fills_forms(ctx),
@@ -106,6 +109,12 @@ def read_request(ctx: Context, params: wire.CallToolRequestParams) -> ToolReques
         round=_round(params, stream, modern=modern),
         responses=params.input_responses or {},
     )
+
+
+async def _report(answer: Answer, token: str | int, progress: int, message: str) -> None:
+    params = {"progressToken": token, "progress": progress, "message": message}
+    notification = {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
+    await answer.tell(message_event(encode_json(notification).encode("ascii")))
 
 
 def _round(params: wire.CallToolRequestParams, stream: CallStream | None, *, modern: bool) -> Round | None:

@@ -36,14 +36,14 @@ class SignIn(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """What answers in one life of the server: with events, or in JSON to clients that take nothing else.
+    """What answers in one life of the server.
 
     Attributes:
+        app: Answers in JSON.
         retry_after: How many seconds a client waits before it asks for the rest of an answer that was cut off.
     """
 
     answering: Answering
     bookmarks: Bookmarks
-    events: ASGIApp
-    json: ASGIApp
+    app: ASGIApp
     retry_after: float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from amoxi_py.surfaces.http.app import build_http
 from amoxi_py.surfaces.http.door import Door
+from amoxi_py.surfaces.http.host_check import HostCheck
 from amoxi_py.surfaces.http.settings import HttpSettings
 
 LOOPBACK = ["localhost", "localhost:80", "LOCALHOST:8080", "localhost.:1", "127.0.0.1", "127.0.0.1:8080", "[::1]:9"]
@@ -95,6 +97,30 @@ def test_what_does_not_come_over_loopback_is_not_measured_by_loopback_names(serv
     }  # fmt: skip
     anyio.run(app, scope, receive, send)
     assert answers[0]["status"] == 404
+
+
+def test_of_hosts_that_are_too_long_for_a_name_nothing_is_kept() -> None:
+    async def refuse() -> None:
+        for letter in b"abcdefgh":
+            scope = {
+                "type": "http", "path": "/agents", "headers": [(b"host", bytes([letter]) * 1_000_000)],
+                "server": ("127.0.0.1", 80),
+            }  # fmt: skip
+            await check(scope, receive, send)
+
+    async def receive() -> Any:
+        return {"type": "http.request"}
+
+    async def send(message: Any) -> None:
+        assert message.get("status", 421) == 421
+
+    check = HostCheck(build_http(Door(HttpSettings())), HttpSettings(host="127.0.0.1"))
+    tracemalloc.start()
+    try:
+        anyio.run(refuse)
+        assert tracemalloc.get_traced_memory()[0] < 2_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_websocket_of_an_unknown_host_is_closed_before_it_opens() -> None:

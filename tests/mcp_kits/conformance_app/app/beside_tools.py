@@ -8,6 +8,7 @@ takes the place of the function that makes the server when it is imported, which
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -16,6 +17,8 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
 from amoxi_py.surfaces.mcp import server as protocol
+from amoxi_py.surfaces.mcp.abilities import is_modern
+from amoxi_py.surfaces.mcp.answer_streams import ANSWER, message_event
 from app.tools import RED_PIXEL
 
 PICTURE = base64.b64encode(RED_PIXEL).decode()
@@ -157,9 +160,10 @@ def with_their_calls(called: Handler) -> Handler:
 
 
 async def log(ctx: Any) -> t.CallToolResult:
-    """Send log messages to a client that has asked for them."""
-    for text in ("Tool execution started", "Tool processing data", "Tool execution completed"):
-        await ctx.session.send_log_message(level="info", data=text, related_request_id=ctx.request_id)
+    """Send log messages to an older client; one of 2026-07-28 would have to ask for them, which no kit does."""
+    if not is_modern(ctx):
+        for text in ("Tool execution started", "Tool processing data", "Tool execution completed"):
+            await tell(ctx, "notifications/message", {"level": "info", "data": text})
     return said("logged")
 
 
@@ -172,8 +176,16 @@ async def need_sampling(ctx: Any) -> t.CallToolResult:
 
 async def stream(ctx: Any) -> t.CallToolResult:
     """Send a message before the result."""
-    await ctx.session.report_progress(1)
+    token = (ctx.meta or {}).get("progress_token")
+    if token is not None:
+        await tell(ctx, "notifications/progress", {"progressToken": token, "progress": 1})
     return said("streamed")
+
+
+async def tell(ctx: Any, method: str, params: dict[str, Any]) -> None:
+    """Send a notification in the answer to the request."""
+    notification = {"jsonrpc": "2.0", "method": method, "params": params}
+    await ctx.request.scope[ANSWER].tell(message_event(json.dumps(notification).encode()))
 
 
 def said(text: str) -> t.CallToolResult:
