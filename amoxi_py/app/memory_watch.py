@@ -10,6 +10,7 @@ import asyncio
 import ctypes
 import gc
 import math
+import mmap
 import sys
 import time
 from collections.abc import Callable
@@ -25,7 +26,8 @@ _QUIET = 0.1
 _FEW = 10
 _SHARE = 0.005
 _SHARE_GIVING = 0.01
-_COLLECT_AFTER = (100_000, 1_000, 10)
+_LITTLE_MB = 128
+_COLLECT_AFTER = (1_000_000, 100, 10)
 _STATM = Path("/proc/self/statm")
 
 
@@ -34,8 +36,8 @@ class MemoryWatch:
 
     It is quiet with ten runs or less, and with a tenth of the most that it had in the last ten minutes (up to twenty).
     Memory is given back every ten seconds then, because conversations leave it one after the other; a collection before
-    it empties the interpreter's lists of freed objects too. While it is busy, memory that has grown by half is reason
-    for a collection.
+    it empties the interpreter's lists of freed objects too. While it is busy, memory that has grown by half, and by 128
+    MB, is reason for a collection.
 
     At most a two-hundredth of the time goes to collections, unless memory has doubled, which garbage would fill
     meanwhile, or has grown by a tenth when it gets quiet.
@@ -43,12 +45,12 @@ class MemoryWatch:
 
     Args:
         executing: How many runs are executed now.
-        resident: How much memory the process has, in any unit.
+        resident: How much memory the process has, in MB.
         give_back: Lets the allocator return to the system what nothing lives on.
     """
 
     def __init__(
-        self, executing: Callable[[], int], resident: Callable[[], int], give_back: Callable[[], None]
+        self, executing: Callable[[], int], resident: Callable[[], float], give_back: Callable[[], None]
     ) -> None:
         self._executing = executing
         self._resident = resident
@@ -67,7 +69,8 @@ class MemoryWatch:
     def look(self) -> None:
         """Look once."""
         self._until_next -= 1
-        grown = self._resident() / self._least
+        resident = self._resident()
+        grown = resident / self._least
         if self._is_quiet() and self._until_next <= 0:
             self._collect(anyway=grown > _GROWN_WHILE_QUIET)
             _forget_names()
@@ -76,7 +79,7 @@ class MemoryWatch:
             taken = time.perf_counter() - begun
             self._until_next = max(_LOOKS_BETWEEN, math.ceil(taken / _SHARE_GIVING / _LOOK_EVERY_S))
             self._least = self._resident()
-        elif grown > _GROWN and self._collect(anyway=grown > _GROWN_MUCH):
+        elif grown > _GROWN and resident - self._least > _LITTLE_MB and self._collect(anyway=grown > _GROWN_MUCH):
             self._least = self._resident()
         self._least = min(self._least, self._resident())
 
@@ -111,7 +114,7 @@ def watch_memory(executing: Callable[[], int]) -> None:
     is not mounted nothing changes.
     """
     if sys.platform == "linux" and _STATM.exists():
-        MemoryWatch(executing, _resident_pages, _trim()).start()
+        MemoryWatch(executing, _resident_mb, _trim()).start()
 
 
 def _forget_names() -> None:
@@ -122,8 +125,8 @@ def _forget_names() -> None:
         sys._clear_type_cache()
 
 
-def _resident_pages() -> int:
-    return int(_STATM.read_bytes().split()[1])
+def _resident_mb() -> float:
+    return int(_STATM.read_bytes().split()[1]) * mmap.PAGESIZE / 1e6
 
 
 def _trim() -> Callable[[], None]:

@@ -119,6 +119,19 @@ def test_memory_that_grows_while_busy_is_looked_through_once_for_each_half(proce
     assert (process.collected, process.given_back) == (2, 0)
 
 
+def test_a_small_process_may_grow_by_more_than_half(process: Process) -> None:
+    process.runs = 500
+    process.resident = 80
+    process.look()
+    process.resident = 208
+    process.look(BETWEEN)
+    assert process.collected == 0
+
+    process.resident = 209
+    process.look()
+    assert process.collected == 1
+
+
 def test_growth_is_counted_from_the_least(process: Process) -> None:
     process.runs = 500
     process.resident = 800
