@@ -13,6 +13,7 @@ import math
 import mmap
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,14 +35,13 @@ _STATM = Path("/proc/self/statm")
 class MemoryWatch:
     """Looks every second, on the loop of the process.
 
-    It is quiet with ten runs or less, and with a tenth of the most that it had in the last ten minutes (up to twenty).
-    Memory is given back every ten seconds then, because conversations leave it one after the other; a collection before
-    it empties the interpreter's lists of freed objects too. While it is busy, memory that has grown by half, and by 128
-    MB, is reason for a collection.
+    It is quiet with ten runs or less, and with a tenth of the most that it had in the last ten minutes. Memory is given
+    back every ten seconds then, because conversations leave it one after the other; a collection before it empties the
+    interpreter's lists of freed objects too. While it is busy, memory that has grown by half, and by 128 MB, is reason
+    for a collection.
 
     At most a two-hundredth of the time goes to collections, unless memory has doubled, which garbage would fill
-    meanwhile, or has grown by a tenth when it gets quiet.
-    At most a hundredth goes to giving back.
+    meanwhile, or has grown by a tenth when it gets quiet. At most a hundredth goes to giving back.
 
     Args:
         executing: How many runs are executed now.
@@ -56,9 +56,8 @@ class MemoryWatch:
         self._resident = resident
         self._give_back = give_back
         self._least = resident()
-        self._most_runs = self._most_before = 0
+        self._runs: deque[int] = deque(maxlen=_LOOKS_REMEMBERED)
         self._until_next = 0
-        self._until_forgotten = _LOOKS_REMEMBERED
         self._collect_from = 0.0
 
     def start(self) -> None:
@@ -68,10 +67,12 @@ class MemoryWatch:
 
     def look(self) -> None:
         """Look once."""
+        self._runs.append(self._executing())
         self._until_next -= 1
         resident = self._resident()
+        self._least = min(self._least, resident)
         grown = resident / self._least
-        if self._is_quiet() and self._until_next <= 0:
+        if self._until_next <= 0 and self._runs[-1] <= max(_FEW, _QUIET * max(self._runs)):
             self._collect(anyway=grown > _GROWN_WHILE_QUIET)
             _forget_names()
             begun = time.perf_counter()
@@ -81,15 +82,6 @@ class MemoryWatch:
             self._least = self._resident()
         elif grown > _GROWN and resident - self._least > _LITTLE_MB and self._collect(anyway=grown > _GROWN_MUCH):
             self._least = self._resident()
-        self._least = min(self._least, self._resident())
-
-    def _is_quiet(self) -> bool:
-        runs = self._executing()
-        self._most_runs = max(self._most_runs, runs)
-        self._until_forgotten -= 1
-        if not self._until_forgotten:
-            self._most_before, self._most_runs, self._until_forgotten = self._most_runs, runs, _LOOKS_REMEMBERED
-        return runs <= max(_FEW, _QUIET * max(self._most_before, self._most_runs))
 
     def _collect(self, *, anyway: bool = False) -> bool:
         """Collect garbage, unless that would take too much of the time; return whether it was done."""
