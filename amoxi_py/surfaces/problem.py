@@ -13,6 +13,8 @@ from amoxi_py.errors import StoreUnavailable
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_OUTAGE_S = 5
+CLIENT_LEFT = 499
+"""The status of an answer that its client did not wait for."""
 
 
 def problem(
@@ -50,6 +52,11 @@ def outage(error: StoreUnavailable) -> Response:
 def broken() -> Response:
     """Return the answer when something of ours failed, which the log tells."""
     return problem(500, "internal_error", "the server failed; it has been logged")
+
+
+def left_early() -> Response:
+    """Return the answer to a client that left while it was sending, which is there for logs and middleware."""
+    return problem(400, "client_left", "the client left before its request was read")
 
 
 def title_of(status: int) -> str:

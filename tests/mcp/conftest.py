@@ -55,6 +55,11 @@ class Running:
     def engine(self) -> Any:
         return self.serving.runtime.engine
 
+    @property
+    def module(self) -> Any:
+        """The app's own package, as it was imported."""
+        return sys.modules[self.serving.settings.app.package]
+
     def http(self, token: str | None = DESKTOP) -> httpx2.AsyncClient:
         """A bare client."""
         headers = {} if token is None else {"authorization": f"Bearer {token}"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from typing import Any, Literal
 
 import mcp_types as wire
@@ -122,10 +121,6 @@ def text_of(result: Any) -> str:
     return result.content[0].text
 
 
-def module_of(app: Any) -> Any:
-    return sys.modules[app.serving.settings.app.package]
-
-
 async def first_round(client: Any, tool: str, arguments: dict[str, Any] | None = None, **more: Any) -> Any:
     result = await client.session.call_tool(tool, arguments or {}, allow_input_required=True, **more)
     assert isinstance(result, wire.InputRequiredResult), result
@@ -142,7 +137,7 @@ async def test_a_question_is_put_to_the_person_and_the_call_gets_its_result(mcp_
         result = await client.call_tool("book", {"day": "Monday"})
         assert text_of(result) == "Ann, 3, fish on Monday"
         assert not result.is_error
-        assert len(module_of(app).done) == 1
+        assert len(app.module.done) == 1
     (asked,) = person.asked
     assert asked.message == "Who comes?"
     assert asked.requested_schema == {
@@ -276,7 +271,7 @@ async def test_a_client_that_leaves_in_a_later_round_withdraws_the_run_that_its_
     async with mcp_app(source()) as app, app.client(NEW, elicitation_callback=Person({"answer": True})) as client:
         async with anyio.create_task_group() as group:
             group.start_soon(client.call_tool, "confirm_slowly", {})
-            await module_of(app).entered.wait()
+            await app.module.entered.wait()
             group.cancel_scope.cancel()
         desktop = Principal(id="mcp:desktop", channel="mcp")
 
@@ -298,7 +293,7 @@ async def test_a_person_decides_about_a_call_in_the_client(signed_in: Any, decis
         (call,) = page.messages.items[1].calls
         assert text in call.result
         assert (call.approval.by, call.approval.decision) == ("user:ann", decision)
-        assert module_of(app).done == (["a.txt"] if decision == "approve" else [])
+        assert app.module.done == (["a.txt"] if decision == "approve" else [])
     (asked,) = person.asked
     assert "'erase'" in asked.message
     assert '{"path":"a.txt"}' in asked.message
@@ -310,7 +305,7 @@ async def test_a_person_who_does_not_decide_declines(signed_in: Any, action: str
     async with signed_in(source(ERASE)) as app, app.client(NEW, ANN, elicitation_callback=Person(action)) as client:
         result = await client.call_tool("ask_clerk", {"message": "Erase it"})
         assert text_of(result) == "That is all."
-        assert module_of(app).done == []
+        assert app.module.done == []
 
 
 async def test_an_approval_in_an_agent_that_an_agent_asked_is_decided_in_the_same_way(signed_in: Any) -> None:
@@ -323,7 +318,7 @@ async def test_an_approval_in_an_agent_that_an_agent_asked_is_decided_in_the_sam
         async with asyncio.timeout(30):
             result = await client.call_tool("ask_chief", {"message": "Have it erased"})
         assert text_of(result) == "The clerk is done."
-        assert module_of(app).done == ["a.txt"]
+        assert app.module.done == ["a.txt"]
     assert "The last answer cannot be used: decision: it must be" in person.asked[1].message
 
 
@@ -347,7 +342,7 @@ async def test_several_things_that_a_run_waits_for_are_asked_at_once_and_answere
             client, "ask_clerk", arguments, input_responses=given, request_state=asked.request_state
         )
         assert list(left.input_requests) == [b]
-        assert module_of(app).done in ([], ["a"])
+        assert app.module.done in ([], ["a"])
         given = {b: accept(decision="decline")}
         told = await client.session.call_tool(
             "ask_clerk", arguments, input_responses=given, request_state=left.request_state, allow_input_required=True
@@ -365,7 +360,7 @@ async def test_nobody_is_asked_to_decide_what_is_for_another_to_decide(signed_in
         told = await client.call_tool("ask_clerk", {"message": "Pay"})
         assert told.structured_content["waiting_for"][0]["kind"] == "approval"
         assert "until a person approves 'pay'" in text_of(told)
-        assert module_of(app).done == []
+        assert app.module.done == []
 
 
 async def test_a_role_that_may_decide_is_asked(signed_in: Any) -> None:
@@ -373,14 +368,14 @@ async def test_a_role_that_may_decide_is_asked(signed_in: Any) -> None:
     script = '[[call("pay", sum=5)], "That is all."]'
     async with signed_in(source(script)) as app, app.client(NEW, BOB, elicitation_callback=person) as client:
         await client.call_tool("ask_clerk", {"message": "Pay"})
-        assert module_of(app).done == [5]
+        assert app.module.done == [5]
 
 
 async def test_a_token_is_no_person_and_its_approvals_are_declined_unasked(mcp_app: Any) -> None:
     person = Person()
     async with mcp_app(source(ERASE), APPROVING) as app, app.client(NEW, elicitation_callback=person) as client:
         assert text_of(await client.call_tool("ask_clerk", {"message": "Erase it"})) == "That is all."
-        assert module_of(app).done == []
+        assert app.module.done == []
     assert person.asked == []
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -52,10 +51,6 @@ def pass_on(app):
 """
 
 
-def module_of(app: Any) -> Any:
-    return sys.modules[app.serving.settings.app.package]
-
-
 def call(version: dict[str, str], **meta: Any) -> dict[str, Any]:
     if version is MODERN:
         meta |= {
@@ -84,12 +79,12 @@ async def test_silence_before_a_result_is_broken_again_and_again_and_the_result_
     monkeypatch.setattr(answer_streams, "_SILENCE_S", 0.01)
     async with mcp_app(SOURCE) as app, app.http() as http:
         for version in (MODERN, OLDER):
-            module_of(app).release.clear()
+            app.module.release.clear()
             headers = {**BOTH, **version}
             async with http.stream("POST", "/mcp", json=call(version), headers=headers) as answer:
                 pieces = answer.aiter_text()
                 read = await has(PING * 2, pieces)
-                module_of(app).release.set()
+                app.module.release.set()
                 read += "".join([piece async for piece in pieces])
             assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream")
             silence, _, last = read.rpartition(PING)
@@ -109,8 +104,8 @@ async def test_a_client_of_an_older_version_has_the_beginning_of_its_answer_whil
         http.stream("POST", "/mcp", json=call(OLDER), headers={**BOTH, **OLDER}) as answer,
     ):
         assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream")
-        assert not module_of(app).release.is_set()
-        module_of(app).release.set()
+        assert not app.module.release.is_set()
+        app.module.release.set()
         assert "seen" in "".join([piece async for piece in answer.aiter_text()])
 
 
@@ -131,7 +126,7 @@ async def test_a_client_that_takes_json_alone_hears_nothing_before_the_result(
         headers = {"accept": "application/json", **version}
         request = asyncio.create_task(http.post("/mcp", json=call(version), headers=headers))
         await until(lambda: told)
-        module_of(app).release.set()
+        app.module.release.set()
         answer = await request
         assert (answer.headers["content-type"], text_in(answer.text)) == ("application/json", "seen")
 
@@ -145,9 +140,9 @@ async def test_a_call_that_only_reads_ends_when_its_client_leaves(
     async with mcp_app(SOURCE) as app, app.http() as http:
         headers = {**version, "accept": accept}
         request = asyncio.create_task(http.post("/mcp", json=call(version, **token), headers=headers))
-        await until(lambda: module_of(app).story)
+        await until(lambda: app.module.story)
         request.cancel()
-        await until(lambda: module_of(app).story == ["watching", "watched no more"])
+        await until(lambda: app.module.story == ["watching", "watched no more"])
 
 
 class Sent:
@@ -241,7 +236,7 @@ async def test_a_client_that_leaves_is_no_error_of_an_app_with_a_middleware(
             return pieces.pop() if pieces else await sent.receive()
 
         served = asyncio.create_task(app.app(scope, receive, sent.send))
-        await until(lambda: not pieces and (not read or module_of(app).story))
+        await until(lambda: not pieces and (not read or app.module.story))
         sent.left.set()
         await served
         assert sent.starts == [499 if read else 400]

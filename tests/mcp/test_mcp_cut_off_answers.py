@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from typing import Any
 
 import pytest
@@ -57,10 +56,6 @@ async def watch() -> str:
 class Worker:
     """You work."""
 '''
-
-
-def module_of(app: Any) -> Any:
-    return sys.modules[app.serving.settings.app.package]
 
 
 def call(name: str, arguments: Any = None, **meta: Any) -> dict[str, Any]:
@@ -142,11 +137,11 @@ async def test_the_rest_of_an_answer_comes_from_another_server_once_and_the_call
         again = await cut_off_again(elsewhere, event)
         assert again["id"] != event["id"], "the rest can be cut off too"
         whole = rest(elsewhere, again)
-        await until(lambda: module_of(first).story == ["begun"])
-        module_of(first).release.set()
+        await until(lambda: first.module.story == ["begun"])
+        first.module.release.set()
         assert "worked" in text_in(await whole)
         assert "worked" in text_in(await rest(http, event)), "it is there for who has not read it"
-        assert module_of(first).story == ["begun"]
+        assert first.module.story == ["begun"]
         assert len((await first.serving.runs.list(limit=10)).items) == 1
 
 
@@ -155,8 +150,8 @@ async def test_the_rest_of_an_answer_comes_after_a_restart(mcp_app: Any, until: 
         events = [await cut_off(http, message) for message in CALLS.values()]
     async with mcp_app(SOURCE) as app, app.http() as http:
         answers = [rest(http, event) for event in events]
-        await until(lambda: len(module_of(app).story) == 2)
-        module_of(app).release.set()
+        await until(lambda: len(app.module.story) == 2)
+        app.module.release.set()
         assert ["worked" in text_in(await answer) for answer in answers] == [True, True]
 
 
@@ -177,7 +172,7 @@ async def test_an_event_id_of_another_caller_an_old_one_and_an_invented_one_are_
         monkeypatch.setattr(bookmarks, "now", lambda: now + 86_460)
         assert (await rest(http, event)).status_code == 404
         monkeypatch.undo()
-        module_of(app).release.set()
+        app.module.release.set()
         assert text_in(await rest(http, event)) == "worked"
 
 
@@ -188,13 +183,13 @@ async def test_nothing_else_is_had_with_get(mcp_app: Any) -> None:
         for headers in ({"mcp-protocol-version": "2026-07-28"}, {"accept": "application/json"}):
             assert (await rest(http, event, **headers)).status_code == 405
         assert (await rest(stranger, event)).status_code == 401
-        module_of(app).release.set()
+        app.module.release.set()
 
 
 async def test_an_answer_that_comes_soon_is_not_marked_and_neither_is_one_that_needs_no_run(mcp_app: Any) -> None:
     async with mcp_app(SOURCE, marked_after=0.0) as app, app.http() as http:
         watched = asyncio.create_task(http.post("/mcp", json=call("watch"), headers={**BOTH, **NEWEST}))
-        module_of(app).release.set()
+        app.module.release.set()
         assert "\nid:" not in (await watched).text
     async with mcp_app(SOURCE, marked_after=20.0) as app, app.http() as http:
         answer = await http.post("/mcp", json=call("work_fast"), headers={**BOTH, **NEWEST})
@@ -219,7 +214,7 @@ async def test_progress_is_told_after_the_mark_and_goes_on_in_the_rest_with_high
         before = numbers_in([json.loads(event["data"]) for event in (first, second)])
         answer = rest(http, mark)
         await until(lambda: any(flight.run_id for flight in app.serving.mcp.serving.answering.flights._all))
-        module_of(app).release.set()
+        app.module.release.set()
         whole = await answer
         assert text_in(whole) == "worked"
         numbers = [*before, *numbers_in(messages_in(whole.text))]
@@ -238,7 +233,7 @@ async def test_a_call_whose_answer_is_gone_on_with_can_still_be_withdrawn(mcp_ap
         for answer in both:
             (message,) = messages_in((await answer).text)
             assert (message["id"], message["error"]["code"]) == ("seven", -32800)
-        await until(lambda: "cancelled" in module_of(app).story)
+        await until(lambda: "cancelled" in app.module.story)
         (run,) = (await app.serving.runs.list(limit=10)).items
         assert run.status == "cancelled"
 
@@ -262,7 +257,7 @@ async def test_an_agent_answers_in_the_time_that_it_has_from_the_beginning_of_th
         await http.post("/mcp", json=WITHDRAWN, headers={**BOTH, **NEWEST})
         (run,) = (await app.serving.runs.list(limit=10)).items
         assert run.status == "running"
-        module_of(app).release.set()
+        app.module.release.set()
 
 
 async def test_a_mark_has_a_type_for_clients_that_would_take_it_for_a_message(mcp_app: Any) -> None:
@@ -272,7 +267,7 @@ async def test_a_mark_has_a_type_for_clients_that_would_take_it_for_a_message(mc
             async with http.stream("POST", "/mcp", json=call("work"), headers=headers) as answer:
                 event = await Reading(answer).event()
             assert (event.get("event"), event["data"]) == (type_, ""), version
-        module_of(app).release.set()
+        app.module.release.set()
 
 
 async def test_the_sdks_client_goes_on_by_itself_when_its_answers_are_cut_off(mcp_app: Any) -> None:
@@ -314,7 +309,7 @@ async def test_the_sdks_client_goes_on_by_itself_when_its_answers_are_cut_off(mc
             async with asyncio.timeout(30):
                 while cuts < 2:
                     await asyncio.sleep(0.005)
-            module_of(app).release.set()
+            app.module.release.set()
             result = await asyncio.wait_for(calling, 30)
             assert (result.is_error, result.content[0].text) == (False, "worked")
-        assert module_of(app).story == ["begun"]
+        assert app.module.story == ["begun"]

@@ -169,12 +169,6 @@ class InnerAgent:
 '''
 
 
-def module_of(app: Any) -> Any:
-    import sys
-
-    return sys.modules[app.serving.settings.app.package]
-
-
 def text_of(result: Any) -> str:
     return result.content[0].text
 
@@ -298,7 +292,7 @@ async def test_a_call_with_the_same_idempotency_key_is_the_same_run(mcp_app: Any
         first = await client.call_tool("pay", {"amount": 3}, meta=meta)
         again = await client.call_tool("pay", {"amount": 3}, meta=meta)
         assert again.meta["amoxi/run-id"] == first.meta["amoxi/run-id"]
-        assert len(module_of(app).calls) == 1
+        assert len(app.module.calls) == 1
         other = await client.call_tool("pay", {"amount": 4}, meta=meta)
         assert other.is_error
         assert "key" in text_of(other)
@@ -350,7 +344,7 @@ async def test_a_client_that_wants_to_hear_of_progress_never_meets_silence(mcp_a
 
         call = asyncio.create_task(client.call_tool("wait_for_release", {}, progress_callback=hear))
         await until(lambda: len(heard) > 4)
-        module_of(app).release.set()
+        app.module.release.set()
         assert text_of(await call) == "released"
         assert heard == sorted(set(heard))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from typing import Any
 
 import pytest
@@ -57,10 +56,6 @@ class Worker:
 '''
 
 
-def module_of(app: Any) -> Any:
-    return sys.modules[app.serving.settings.app.package]
-
-
 def call(name: str, arguments: Any = None, *, id: Any = 7, modern: bool = False, meta: Any = None) -> dict[str, Any]:
     extra = dict(meta or {})
     if modern:
@@ -94,7 +89,7 @@ async def test_a_client_of_2026_07_28_that_leaves_cancels_the_run_that_its_reque
 ) -> None:
     async with mcp_app(SOURCE) as app, app.http() as http:
         for message in (call("work", modern=True), call("ask_worker", {"message": "Do slow work"}, modern=True)):
-            story = module_of(app).story
+            story = app.module.story
             story.clear()
             request = asyncio.create_task(post(http, message, **MODERN, accept=accept))
             await until(lambda story=story: "begun" in story)
@@ -110,13 +105,13 @@ async def test_a_client_of_2026_07_28_that_only_waits_for_a_run_and_leaves_ends_
         asked = (await post(http, call("ask_worker", {"message": "Do slow work"}, modern=True), **MODERN)).json()
         run_id = asked["result"]["structuredContent"]["run_id"]
     async with mcp_app(SOURCE) as app, app.http() as http:
-        await until(lambda: "begun" in module_of(app).story)
+        await until(lambda: "begun" in app.module.story)
         request = asyncio.create_task(post(http, call("ask_worker", {"run_id": run_id}, modern=True), **MODERN))
         flights = app.serving.mcp.serving.answering.flights
         await until(lambda: any(flight.run_id == run_id for flight in flights._all))
         request.cancel()
         await until(lambda: not flights._all)
-        module_of(app).release.set()
+        app.module.release.set()
         assert (await app.serving.runs.wait(run_id)).status == "completed"
 
 
@@ -125,14 +120,14 @@ async def test_a_client_of_an_older_version_that_leaves_ends_nothing_and_has_the
 ) -> None:
     async with mcp_app(SOURCE) as app, app.http() as http:
         request = asyncio.create_task(post(http, call("work")))
-        await until(lambda: "begun" in module_of(app).story)
+        await until(lambda: "begun" in app.module.story)
         request.cancel()
         await until(lambda: not app.serving.mcp.serving.answering.flights._all)
-        module_of(app).release.set()
+        app.module.release.set()
         run = await run_of(app)
         again = await post(http, call("work", meta={"amoxi/run-id": run.id}))
         assert message_of(again.text)["result"]["content"][0]["text"] == "worked"
-        assert module_of(app).story == ["begun"]
+        assert app.module.story == ["begun"]
 
 
 def withdrawn(id: Any) -> dict[str, Any]:
@@ -146,7 +141,7 @@ async def test_an_older_clients_notification_cancels_the_run_that_its_request_st
     session = {"mcp-session-id": "s1"}
     async with mcp_app(SOURCE) as app, app.http() as http, app.http("laptop-token-0123456789") as other:
         request = asyncio.create_task(post(http, call("work", id=id), **session))
-        await until(lambda: "begun" in module_of(app).story)
+        await until(lambda: "begun" in app.module.story)
         for wrong, headers in ((withdrawn(8), session), (withdrawn(id), {"mcp-session-id": "s2"}), (withdrawn(id), {})):
             assert (await post(http, wrong, **headers)).status_code == 202
         assert (await post(other, withdrawn(id), **session)).status_code == 202
@@ -155,7 +150,7 @@ async def test_an_older_clients_notification_cancels_the_run_that_its_request_st
         assert (await post(http, withdrawn(id), **session)).status_code == 202
         answer = message_of((await request).text)
         assert (answer["id"], answer["error"]["code"]) == (id, -32800)
-        await until(lambda: "cancelled" in module_of(app).story)
+        await until(lambda: "cancelled" in app.module.story)
         assert (await run_of(app)).status == "cancelled"
 
 
@@ -163,10 +158,10 @@ async def test_a_notification_cancels_a_read_only_call_that_has_no_run(mcp_app: 
     session = {"mcp-session-id": "s1"}
     async with mcp_app(SOURCE) as app, app.http() as http:
         request = asyncio.create_task(post(http, call("watch"), **session))
-        await until(lambda: "watching" in module_of(app).story)
+        await until(lambda: "watching" in app.module.story)
         await post(http, withdrawn(7), **session)
         assert message_of((await request).text)["error"]["code"] == -32800
-        await until(lambda: "watched no more" in module_of(app).story)
+        await until(lambda: "watched no more" in app.module.story)
 
 
 async def test_a_notification_that_comes_to_another_server_cancels_the_run_too(mcp_app: Any, until: Any) -> None:
@@ -179,7 +174,7 @@ async def test_a_notification_that_comes_to_another_server_cancels_the_run_too(m
         second.http("laptop-token-0123456789") as other,
     ):
         request = asyncio.create_task(post(http, call("work"), **session))
-        await until(lambda: "begun" in module_of(app).story)
+        await until(lambda: "begun" in app.module.story)
         run = await run_of(app)
         assert run.status == "running"
 
@@ -194,7 +189,7 @@ async def test_a_notification_that_comes_to_another_server_cancels_the_run_too(m
         assert (await run_of(app)).status == "cancelled"
         result = message_of((await request).text)["result"]
         assert result["isError"] is True
-        await until(lambda: "cancelled" in module_of(app).story)
+        await until(lambda: "cancelled" in app.module.story)
 
 
 @pytest.mark.parametrize("name", ["work", "watch"])
@@ -213,8 +208,8 @@ async def test_a_notification_that_comes_to_another_server_before_it_knows_of_th
         await post(elsewhere, withdrawn(7), **session)
         answers = [asyncio.create_task(post(http, call(name, id=n), **session)) for n in (7, 8)]
         assert message_of((await answers[0]).text)["error"]["code"] == -32800
-        await until(lambda: {"cancelled", "watched no more"} & set(module_of(app).story))
-        module_of(app).release.set()
+        await until(lambda: {"cancelled", "watched no more"} & set(app.module.story))
+        app.module.release.set()
         assert message_of((await answers[1]).text)["result"]["isError"] is False
 
 
@@ -222,12 +217,12 @@ async def test_of_two_requests_that_look_the_same_none_is_withdrawn(mcp_app: Any
     session = {"mcp-session-id": "s1"}
     async with mcp_app(SOURCE, remembered_after=0.0) as app, app.http() as http:
         requests = [asyncio.create_task(post(http, call("work"), **session)) for _ in range(2)]
-        await until(lambda: module_of(app).story.count("begun") == 2)
+        await until(lambda: app.module.story.count("begun") == 2)
         flights = app.serving.mcp.serving.answering.flights._all
         await until(lambda: all(flight.noting is not None and flight.noting.done() for flight in flights))
         await post(http, withdrawn(7), **session)
         assert {run.status for run in (await app.serving.runs.list(limit=10)).items} == {"running"}
-        module_of(app).release.set()
+        app.module.release.set()
         results = [message_of((await request).text)["result"] for request in requests]
         assert [result["isError"] for result in results] == [False, False]
 
@@ -237,11 +232,11 @@ async def test_a_request_that_was_answered_is_withdrawn_too_late(mcp_app: Any, u
     async with mcp_app(SOURCE, remembered_after=0.0, answer_within=0.5) as app, app.http() as http:
         answer = await post(http, call("ask_worker", {"message": "Do slow work"}), **session)
         assert message_of(answer.text)["result"]["structuredContent"]["status"] != "completed"
-        await until(lambda: module_of(app).story == ["begun"])
+        await until(lambda: app.module.story == ["begun"])
         await post(http, withdrawn(7), **session)
         run = await run_of(app)
         assert run.status == "running"
-        module_of(app).release.set()
+        app.module.release.set()
         assert (await app.serving.runs.wait(run.id)).status == "completed"
 
 
@@ -283,17 +278,17 @@ async def test_a_call_whose_run_is_there_is_not_called_anew_when_the_store_goes_
             assert "it is not known whether the call began" in told["result"]["content"][0]["text"]
         told = body(await post(http, call("watch", modern=modern), **headers))
         assert "call again in a moment" in told["result"]["content"][0]["text"]
-        module_of(app).release.set()
+        app.module.release.set()
 
 
 async def test_when_the_server_stops_a_call_without_a_run_ends_before_it_is_cut(mcp_app: Any, until: Any) -> None:
     async with mcp_app(SOURCE, stop_grace=0.0) as app, app.http() as http:
         request = asyncio.create_task(post(http, call("watch")))
-        await until(lambda: "watching" in module_of(app).story)
+        await until(lambda: "watching" in app.module.story)
         app.serving._begin_stop()
         result = message_of((await asyncio.wait_for(request, 30)).text)["result"]
         assert (result["isError"], "nothing was done" in result["content"][0]["text"]) == (True, True)
-        await until(lambda: "watched no more" in module_of(app).story)
+        await until(lambda: "watched no more" in app.module.story)
 
 
 async def test_when_the_server_stops_a_call_ends_cleanly_and_is_had_from_the_next_server(
@@ -302,7 +297,7 @@ async def test_when_the_server_stops_a_call_ends_cleanly_and_is_had_from_the_nex
     async with mcp_app(SOURCE, linger=0.0) as app, app.http() as http:
         direct = asyncio.create_task(post(http, call("work", id=1)))
         asked = asyncio.create_task(post(http, call("ask_worker", {"message": "Do slow work"}, id=2)))
-        await until(lambda: module_of(app).story.count("begun") == 2)
+        await until(lambda: app.module.story.count("begun") == 2)
         app.serving._begin_stop()
         results = [message_of((await each).text)["result"] for each in (direct, asked)]
         run_ids = [result["_meta"]["amoxi/run-id"] for result in results]
@@ -310,7 +305,7 @@ async def test_when_the_server_stops_a_call_ends_cleanly_and_is_had_from_the_nex
             assert result["isError"] is True
             assert run_id in result["content"][0]["text"]
     async with mcp_app(SOURCE) as app, app.http() as http:
-        module_of(app).release.set()
+        app.module.release.set()
         direct = await post(http, call("work", meta={"amoxi/run-id": run_ids[0]}))
         assert message_of(direct.text)["result"]["content"][0]["text"] == "worked"
         asked = await post(http, call("ask_worker", {"run_id": run_ids[1]}))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -143,10 +142,6 @@ async def calling(
         yield Caller(http, capabilities)
 
 
-def module_of(app: Any) -> Any:
-    return sys.modules[app.serving.settings.app.package]
-
-
 def accept(**content: Any) -> dict[str, Any]:
     return {"action": "accept", "content": content}
 
@@ -187,12 +182,12 @@ async def test_a_call_that_takes_its_time_is_a_task_and_its_result_is_that_of_th
         for when in (task["createdAt"], task["lastUpdatedAt"]):
             assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", when)
         assert isinstance(task["pollIntervalMs"], int)
-        assert [task["taskId"]] == [task["_meta"]["amoxi/run-id"]] == module_of(app).runs
+        assert [task["taskId"]] == [task["_meta"]["amoxi/run-id"]] == app.module.runs
         working = await caller.get(task["taskId"])
         assert (working["resultType"], working["status"]) == ("complete", "working")
         assert "result" not in working
 
-        module_of(app).release.set()
+        app.module.release.set()
         done = await ended(caller, task["taskId"], until)
         assert (done["resultType"], done["status"]) == ("complete", "completed")
         async with calling(app, {}) as plain:
@@ -211,7 +206,7 @@ def _meta(capabilities: Mapping[str, Any]) -> dict[str, Any]:
 async def test_a_quick_call_is_answered_with_its_result(mcp_app: Any) -> None:
     async with mcp_app(SOURCE) as app, calling(app) as caller:
         for tool in ("quick", "slow"):
-            module_of(app).release.set()
+            app.module.release.set()
             result = await caller.call(tool, {"n": 1})
             assert result["resultType"] == "complete"
             assert result["structuredContent"] == {"total": 1}
@@ -230,7 +225,7 @@ async def test_without_the_capability_there_are_no_tasks(mcp_app: Any, until: An
                 await plain.request(method, params, task)
             assert (refused.value.code, refused.value.status) == (-32021, 400)
             assert refused.value.data == {"requiredCapabilities": {"extensions": {TASKS: {}}}}
-        module_of(app).release.set()
+        app.module.release.set()
         assert (await plain.call("slow", {"n": 1}))["resultType"] == "complete"
 
 
@@ -249,7 +244,7 @@ async def test_the_extension_is_told_of_and_is_not_there_for_older_clients(mcp_a
 async def test_a_tools_error_is_a_completed_task(mcp_app: Any, until: Any) -> None:
     async with mcp_app(SOURCE, task_after=LATER) as app, calling(app) as caller:
         task = (await caller.call("failing"))["taskId"]
-        module_of(app).release.set()
+        app.module.release.set()
         done = await ended(caller, task, until)
         assert done["status"] == "completed"
         assert done["result"]["isError"] is True
@@ -264,7 +259,7 @@ async def test_a_task_is_cancelled_once_and_stays_so(mcp_app: Any, until: Any) -
         done = await ended(caller, task, until)
         assert done["status"] == "cancelled"
         assert "result" not in done
-        module_of(app).release.set()
+        app.module.release.set()
         other = await caller.call("slow", {"n": 2}, _meta={**_meta(WITH_TASKS), "amoxi/idempotency-key": "k"})
         assert other["structuredContent"] == {"total": 2}
 
@@ -286,7 +281,7 @@ async def test_another_callers_task_is_an_unknown_one(mcp_app: Any) -> None:
                         "{'code': -32602, 'message': 'there is no such task'}",
                     )
         assert (await caller.get(task))["status"] == "working"
-        module_of(app).release.set()
+        app.module.release.set()
 
 
 async def test_a_task_goes_on_when_its_client_leaves_and_on_another_server(mcp_app: Any, until: Any) -> None:
@@ -295,7 +290,7 @@ async def test_a_task_goes_on_when_its_client_leaves_and_on_another_server(mcp_a
         task = (await caller.call("slow", {"n": 5}))["taskId"]
     async with mcp_app(SOURCE, task_after=LATER) as app, calling(app) as caller:
         assert (await caller.get(task))["status"] == "working"
-        module_of(app).release.set()
+        app.module.release.set()
         done = await ended(caller, task, until)
         assert done["result"]["structuredContent"] == {"total": 5}
 
@@ -303,7 +298,7 @@ async def test_a_task_goes_on_when_its_client_leaves_and_on_another_server(mcp_a
 async def test_a_question_that_comes_late_is_asked_in_the_task(mcp_app: Any, until: Any) -> None:
     async with mcp_app(SOURCE, task_after=LATER) as app, calling(app, ASKED_TOO) as caller:
         task = (await caller.call("ask_late"))["taskId"]
-        module_of(app).release.set()
+        app.module.release.set()
         waiting = await in_status(caller, task, "input_required", until)
         assert waiting["resultType"] == "complete"
         assert waiting["statusMessage"] == "Waits for an answer: Your name?"
@@ -330,7 +325,7 @@ async def test_a_question_that_comes_late_is_asked_in_the_task(mcp_app: Any, unt
 async def test_a_client_that_cannot_be_asked_sees_a_task_that_works_and_why(mcp_app: Any, until: Any) -> None:
     async with mcp_app(SOURCE, task_after=LATER) as app, calling(app) as caller:
         task = (await caller.call("ask_late"))["taskId"]
-        module_of(app).release.set()
+        app.module.release.set()
 
         async def waits() -> Any:
             found = await caller.get(task)
@@ -352,7 +347,7 @@ async def test_a_question_at_the_start_comes_before_the_task(mcp_app: Any, until
         )
         assert task["resultType"] == "task"
         assert not {"requestState", "inputRequests"} & task.keys()
-        module_of(app).release.set()
+        app.module.release.set()
         done = await ended(caller, task["taskId"], until)
         assert done["result"]["content"][0]["text"] == "Hello, Ann"
 
@@ -360,7 +355,7 @@ async def test_a_question_at_the_start_comes_before_the_task(mcp_app: Any, until
 async def test_several_questions_of_a_task_are_answered_one_by_one(mcp_app: Any, until: Any) -> None:
     async with mcp_app(SOURCE, task_after=LATER) as app, calling(app, ASKED_TOO) as caller:
         task = (await caller.call("ask_clerk", {"message": "Go"}))["taskId"]
-        module_of(app).release.set()
+        app.module.release.set()
 
         async def both() -> Any:
             requests = (await caller.get(task)).get("inputRequests", {})
@@ -384,7 +379,7 @@ async def test_the_name_in_a_header_must_be_the_tasks(mcp_app: Any) -> None:
             await caller.request("tasks/get", {"taskId": task}, "run_1")
         assert (refused.value.code, refused.value.status) == (-32020, 400)
         assert (await caller.request("tasks/get", {"taskId": task}))["taskId"] == task
-        module_of(app).release.set()
+        app.module.release.set()
 
 
 async def test_a_call_that_was_cut_off_can_be_looked_after_as_a_task(mcp_app: Any, until: Any) -> None:

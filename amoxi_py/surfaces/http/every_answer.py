@@ -18,12 +18,12 @@ from amoxi_py.domain.ids import new_id
 from amoxi_py.engine.log_facts import about_alone
 from amoxi_py.surfaces.http.problems import problem_of
 from amoxi_py.surfaces.http.settings import HttpSettings
+from amoxi_py.surfaces.problem import CLIENT_LEFT
 
 log = logging.getLogger("amoxi_py.access")
 
 _ID = re.compile(rb"[A-Za-z0-9._:=+/-]{1,128}")
 _LONGEST_PATH = 300
-_CLIENT_LEFT = 499
 _HSTS = (b"strict-transport-security", b"max-age=31536000")
 _NO_SNIFFING = (b"x-content-type-options", b"nosniff")
 
@@ -65,7 +65,7 @@ class EveryAnswer:
                     await answer(scope, receive, send_on)
                 raise
             finally:
-                self._tell(scope, status or _CLIENT_LEFT, time.perf_counter() - begun)
+                self._tell(scope, status or CLIENT_LEFT, time.perf_counter() - begun)
 
     def _tell(self, scope: Scope, status: int, seconds: float) -> None:
         told = str(status)

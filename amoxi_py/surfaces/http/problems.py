@@ -27,7 +27,7 @@ from amoxi_py.errors import (
     TooMany,
 )
 from amoxi_py.surfaces.http.authentication import SignInFailed
-from amoxi_py.surfaces.problem import MEDIA_TYPE, RETRY_AFTER_OUTAGE_S, broken, problem, title_of
+from amoxi_py.surfaces.problem import MEDIA_TYPE, RETRY_AFTER_OUTAGE_S, broken, left_early, problem, title_of
 
 log = logging.getLogger("amoxi_py.http")
 
@@ -73,7 +73,7 @@ def problem_of(error: Exception, request: Request) -> Response:
             detail = _DETAILS.get(error.status_code, detail)
         return problem(error.status_code, code, str(detail), headers=error.headers)
     if isinstance(error, ClientDisconnect):  # nobody reads this answer
-        return problem(400, "client_left", "the client left before its request was read")
+        return left_early()
     if isinstance(error, SignInFailed):  # it was logged where it came up
         return problem(500, "sign_in_failed", "the app's sign-in failed; it has been logged")
     log.error("%s %s failed", request.method, request.scope.get("path"), exc_info=error)

@@ -15,11 +15,11 @@ import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from amoxi_py.surfaces.closing import client_left
+from amoxi_py.surfaces.problem import CLIENT_LEFT
 
 ANSWER = "amoxi.mcp.answer"
 """Where it is in the scope of a request."""
 
-_CLIENT_LEFT = 499
 _MOMENT_S = 0.02
 _SILENCE_S = 15.0
 _PING = b": ping\r\n\r\n"
@@ -75,7 +75,7 @@ class Answer:
                 await app({**scope, ANSWER: self}, receive, self._pass_on)
             async with self._sending:  # what is being told is not cut off by what is around the app
                 if not self._begun:  # nobody is there, but that wants to see an answer
-                    await self._send({"type": "http.response.start", "status": _CLIENT_LEFT, "headers": []})
+                    await self._send({"type": "http.response.start", "status": CLIENT_LEFT, "headers": []})
                     await self._send({"type": "http.response.body", "body": b""})
         finally:
             self._ends = True

@@ -30,7 +30,7 @@ from amoxi_py.surfaces.mcp.requests import PRINCIPAL, SESSION_HEADER
 from amoxi_py.surfaces.mcp.serving import Serving, SignIn
 from amoxi_py.surfaces.mcp.settings import McpSettings
 from amoxi_py.surfaces.origins import is_foreign
-from amoxi_py.surfaces.problem import broken, outage, problem
+from amoxi_py.surfaces.problem import broken, left_early, outage, problem
 from amoxi_py.surfaces.request_bodies import read_at_most
 from amoxi_py.surfaces.tokens import authorizations, bearer_token, caller_of_token
 
@@ -63,7 +63,7 @@ class Endpoint:
                 taken_up = serving.bookmarks.find(request.headers[_LAST_EVENT_ID], request.scope[PRINCIPAL])
                 answer = None if taken_up is not None else _unknown_stream()
         except ClientDisconnect:  # nobody reads this answer
-            answer = problem(400, "client_left", "the client left before its request was read")
+            answer = left_early()
         except StoreUnavailable as error:
             log.warning("a request cannot be answered now: %s", error)
             answer = outage(error)
