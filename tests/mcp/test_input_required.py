@@ -397,6 +397,9 @@ async def test_who_only_reads_a_run_is_not_asked_its_questions_and_has_no_task_o
     ):
         await first_round(client, "ask_clerk", {"message": "Book"})
         run_id = (await app.engine.list_runs(PEOPLE[ANN])).items[0].id
+        async with asyncio.timeout(60):  # the question may be open a moment before the run waits for it
+            while (await app.engine.get_run(run_id, PEOPLE[ANN])).status.value != "waiting":
+                await asyncio.sleep(0.005)
         with pytest.raises(MCPError, match="there is no such task"):
             await boss.session.send_request(TaskRequest(params=TaskParams(task_id=run_id)), wire.Result)
         told = await boss.call_tool("ask_clerk", {"run_id": run_id})
